@@ -1,0 +1,22 @@
+#pragma once
+#include <cstddef>
+
+#include "runtime/queue.h"
+
+// Raw memory of each device, overloaded on the queue; the CUDA side is runtime/cuda/device_memory.cpp.
+namespace ssn::memory {
+
+void* allocate(CpuQueue&, std::size_t bytes);  // aligned to 256 bytes; throws Error with the pool's figures if there is none
+void* allocate(CudaQueue&, std::size_t bytes);
+void release(CpuQueue&, void* data);
+void release(CudaQueue&, void* data);
+void fill_bytes(CpuQueue&, void* data, int value, std::size_t bytes);
+void fill_bytes(CudaQueue&, void* data, int value, std::size_t bytes);
+/// Any pair of places, ordered after the work queued so far; from and to the host it has finished on return.
+void copy(CpuQueue&, void* to, const void* from, std::size_t bytes);
+void copy(CudaQueue&, void* to, const void* from, std::size_t bytes);
+/// Waits for the queued work.
+inline void synchronize(CpuQueue&) {}
+void synchronize(CudaQueue&);
+
+}  // namespace ssn::memory

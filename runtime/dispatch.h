@@ -1,0 +1,39 @@
+#pragma once
+#include "runtime/config.h"
+#include "runtime/device.h"
+#include "runtime/dtype.h"
+#include "runtime/error.h"
+#include "runtime/queue.h"
+
+namespace ssn {
+
+/// Calls f(queue) with the queue of the device named.
+template <class F>
+decltype(auto) on_queue(Device device, Where where, F&& f) {
+  if (device == Device::cuda) {
+    if constexpr (build::has_cuda) return f(cuda_queue());
+    else fail(where, "this build has no CUDA: use --device cpu, or build where nvcc is found");
+  }
+  return f(cpu_queue());
+}
+
+/// Calls f<T>(queue) with the floating type and the queue named: the step from run-time values to a kernel's overload.
+template <class F>
+decltype(auto) dispatch(Device device, DType dtype, Where where, F&& f) {
+  return on_queue(device, where, [&](auto& queue) -> decltype(auto) {
+    if (dtype == DType::f64) return f.template operator()<double>(queue);
+    check(dtype == DType::f32, where, "needs f32 or f64, found {}", name_of(dtype));
+    return f.template operator()<float>(queue);
+  });
+}
+
+/// dispatch for operations that have no CUDA kernel yet.
+template <class F>
+decltype(auto) dispatch_cpu(Device device, DType dtype, Where where, F&& f) {
+  check(device == Device::cpu, where, "runs on the CPU only so far: use --device cpu");
+  if (dtype == DType::f64) return f.template operator()<double>(cpu_queue());
+  check(dtype == DType::f32, where, "needs f32 or f64, found {}", name_of(dtype));
+  return f.template operator()<float>(cpu_queue());
+}
+
+}  // namespace ssn

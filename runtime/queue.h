@@ -1,0 +1,18 @@
+#pragma once
+#include "runtime/device.h"
+
+struct CUstream_st;  // cudaStream_t, without the CUDA headers
+
+namespace ssn {
+
+/// Where work goes. Kernels are overloaded on the queue's type; naming one needs no CUDA header.
+class CpuQueue {};
+class CudaQueue {
+ public:
+  CUstream_st* stream = nullptr;
+};
+
+CpuQueue& cpu_queue();
+CudaQueue& cuda_queue();  // defined in CUDA builds only
+
+}  // namespace ssn

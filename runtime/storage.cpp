@@ -1,0 +1,120 @@
+#include "runtime/storage.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "runtime/config.h"
+#include "runtime/device_memory.h"
+#include "runtime/dispatch.h"
+
+namespace ssn {
+namespace memory {
+void* allocate(CpuQueue&, std::size_t bytes) {
+  void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  const PoolStats s = p ? PoolStats{} : pool_stats(Device::cpu);
+  check(p != nullptr, "allocate", "no memory for {} bytes; {} bytes are held, {} of them in use: lower --batch", bytes, s.held, s.in_use);
+  return p;
+}
+void release(CpuQueue&, void* data) { std::free(data); }
+void fill_bytes(CpuQueue&, void* data, int value, std::size_t bytes) { std::memset(data, value, bytes); }
+void copy(CpuQueue&, void* to, const void* from, std::size_t bytes) {
+  if (bytes) std::memmove(to, from, bytes);
+}
+}  // namespace memory
+
+CpuQueue& cpu_queue() {
+  static CpuQueue queue;
+  return queue;
+}
+
+namespace {
+
+/// Sizes are rounded up so that near misses share blocks: 256 bytes apart when small, an eighth of a power of two when large.
+std::size_t rounded(std::size_t bytes) {
+  std::size_t step = 256;
+  while (step * 16 < bytes) step *= 2;
+  return (std::max<std::size_t>(bytes, 1) + step - 1) / step * step;
+}
+
+class Pool {
+ public:
+  explicit Pool(Device device) : device_(device) {}
+
+  void* take(std::size_t bytes) {
+    std::unique_lock lock(mutex_);
+    stats_.in_use += bytes;
+    stats_.peak = std::max(stats_.peak, stats_.in_use);
+    if (auto it = free_.find(bytes); it != free_.end() && !it->second.empty()) {
+      void* p = it->second.back();
+      it->second.pop_back();
+      return p;
+    }
+    stats_.held += bytes;
+    ++stats_.requests_to_system;
+    lock.unlock();
+    return on_queue(device_, "allocate", [&](auto& q) { return memory::allocate(q, bytes); });
+  }
+  void give(void* p, std::size_t bytes) {
+    std::unique_lock lock(mutex_);
+    stats_.in_use -= bytes;
+    if constexpr (!build::exact_allocation) {
+      free_[bytes].push_back(p);
+    } else {
+      stats_.held -= bytes;
+      on_queue(device_, "release", [&](auto& q) { memory::release(q, p); });
+    }
+  }
+  void trim() {
+    std::unique_lock lock(mutex_);
+    for (auto& [bytes, blocks] : free_) {
+      for (void* p : blocks) {
+        on_queue(device_, "release", [&](auto& q) { memory::release(q, p); });
+        stats_.held -= bytes;
+      }
+      blocks.clear();
+    }
+  }
+  PoolStats stats() {
+    std::unique_lock lock(mutex_);
+    return stats_;
+  }
+
+ private:
+  Device device_;
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<void*>> free_;
+  PoolStats stats_;
+};
+
+Pool& pool(Device device) {  // never destroyed: static tensors may outlive it
+  static Pool& cpu = *new Pool(Device::cpu);
+  static Pool& cuda = *new Pool(Device::cuda);
+  return device == Device::cpu ? cpu : cuda;
+}
+
+}  // namespace
+
+Storage Storage::allocate(Device device, std::size_t bytes) {
+  const std::size_t size = build::exact_allocation ? std::max<std::size_t>(bytes, 1) : rounded(bytes);
+  void* data = pool(device).take(size);
+  Storage s;
+  s.block_ = std::make_shared<Block>(device, data, bytes);
+  s.block_->release = [=] { pool(device).give(data, size); };
+  if constexpr (build::exact_allocation) on_queue(device, "allocate", [&](auto& q) { memory::fill_bytes(q, data, 0xFF, bytes); });
+  return s;
+}
+
+Storage Storage::adopt(Device device, void* data, std::size_t bytes, std::function<void()> release) {
+  Storage s;
+  s.block_ = std::make_shared<Block>(device, data, bytes);
+  s.block_->release = std::move(release);
+  return s;
+}
+
+PoolStats pool_stats(Device device) { return pool(device).stats(); }
+void trim_pool(Device device) { pool(device).trim(); }
+
+}  // namespace ssn
