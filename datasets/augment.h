@@ -1,0 +1,51 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/random.h"
+#include "runtime/tensor.h"
+
+// What is done to images: once at loading (resizing), and each time one is used (augmentation,
+// normalisation).
+namespace ssn {
+
+/// Random changes to a training image.
+struct Augmentation {
+  bool flip = false;              // mirror left to right, every second image
+  std::int64_t crop_padding = 0;  // shift by up to this many pixels each way; what moves in is black (u8 0)
+  std::int64_t cutout = 0;  // side of a square with its centre anywhere in the image, set to the mean colour
+};
+
+/// y = (x / 255 − mean) / std for each channel. Empty: y = x / 255.
+struct Normalization {
+  std::vector<float> mean, std;
+};
+
+/// Mean and standard deviation of each channel of u8 (n, h, w, c), from exact integer sums. A channel that
+/// never varies has std 1.
+Normalization normalization_of(const Tensor& images);
+
+/// u8 (n, h, w, c) → (n, height, width, c): the average over blocks where height and width divide the image's
+/// own, otherwise bilinear with half-pixel centres.
+Tensor resize_images(const Tensor& images, std::int64_t height, std::int64_t width);
+
+/// u8 (n, h, w, c) → (n, h, w, channels): one channel is repeated, several are averaged to one.
+Tensor convert_channels(const Tensor& images, std::int64_t channels);
+
+/// Turns u8 images into normalised, augmented f32 ones.
+class ImageTransform {
+ public:
+  ImageTransform(std::int64_t height, std::int64_t width, std::int64_t channels, Augmentation augmentation,
+                 const Normalization& normalization);
+  /// in: u8 (h, w, c), out: f32 (h, w, c). What is drawn depends on `random` and `sample` alone, so an image
+  /// is changed in the same way whatever rank, part or thread handles it.
+  void apply(const std::uint8_t* in, const Random& random, std::int64_t sample, float* out) const;
+
+ private:
+  std::int64_t height_, width_, channels_;
+  Augmentation augmentation_;
+  std::vector<float> table_;  // (channels, 256): the value of each byte
+};
+
+}  // namespace ssn

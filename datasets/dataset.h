@@ -1,0 +1,68 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "datasets/augment.h"
+#include "runtime/tensor.h"
+
+// Image classification sets, held in memory.
+namespace ssn {
+
+/// Images with one label each, on the CPU.
+struct ImageSet {
+  Tensor images;  // u8 (n, h, w, c)
+  Tensor labels;  // i32 (n), each in [0, classes)
+
+  std::int64_t size() const { return images ? images.shape()[0] : 0; }
+};
+
+/// Written CxHxW, such as 3x32x32.
+struct ImageSize {
+  std::int64_t channels = 0, height = 0, width = 0;
+
+  bool operator==(const ImageSize&) const = default;
+  std::string text() const { return fmt::format("{}x{}x{}", channels, height, width); }
+  /// Throws UsageError.
+  static ImageSize parse(std::string_view text);
+};
+
+/// What a network needs to know of its data.
+struct InputShape {
+  ImageSize size;
+  std::int64_t classes = 0;
+};
+
+struct Dataset {
+  std::string name;  // as in the specification, without the path
+  ImageSet train, test;
+  InputShape input;
+  Normalization normalization;  // of the training set
+  Augmentation augmentation;  // what is usual for this set; flips only where a mirrored image keeps its class
+};
+
+struct DatasetOptions {
+  std::optional<ImageSize> input;  // resize to this once, at loading
+  std::uint64_t seed = 0;          // of generated sets
+};
+
+/// Reads or generates the set named by `spec`, NAME or NAME:PATH:
+///   digits                              the sample that comes with the project (1x8x8, 10 classes)
+///   mnist:DIR, idx:DIR                  IDX files with MNIST's names; idx derives the class count from the
+///   labels cifar10:DIR, cifar100:DIR           CIFAR's binary files glyphs:DIR rendered characters by
+///   tools/make_glyphs.py: CIFAR-100's format, never flipped synthetic[:CxHxWxCLASSESxN]         generated: N
+///   training images and a fifth of that for test
+/// Files may be gzipped. Throws UsageError for a wrong specification, Error for files that are missing or
+/// wrong.
+Dataset load_dataset(std::string_view spec, const DatasetOptions& options = {});
+
+/// The shape of the set named by `spec`, without reading it; none where only the files tell. Throws
+/// UsageError.
+std::optional<InputShape> known_input_shape(std::string_view spec);
+
+/// Names that load_dataset knows.
+std::vector<std::string> dataset_names();
+
+}  // namespace ssn
