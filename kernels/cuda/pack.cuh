@@ -1,0 +1,38 @@
+#pragma once
+#include <cstdint>
+
+namespace ssn::kernels {
+
+/// N elements that one load or store moves: up to 16 bytes, from an address aligned to the pack's size.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  static_assert(sizeof(T) * N <= 16 && (N & (N - 1)) == 0,
+                "a pack is 1, 2, 4, 8 or 16 elements and at most 16 bytes");
+  T v[N];
+
+  __device__ static Pack load(const T* from) { return *reinterpret_cast<const Pack*>(from); }
+  __device__ void store(T* to) const { *reinterpret_cast<Pack*>(to) = *this; }
+  __device__ static Pack filled(T value) {
+    Pack p;
+#pragma unroll
+    for (int i = 0; i < N; ++i) p.v[i] = value;
+    return p;
+  }
+  __device__ T& operator[](int i) {
+    return v[i];
+  }
+  __device__ const T& operator[](int i) const {
+    return v[i];
+  }
+};
+
+/// Elements of T in a full pack.
+template <class T>
+constexpr int kPack = 16 / sizeof(T);
+
+/// Whether full packs can be read from or written to p.
+inline bool aligned16(const void* p) {
+  return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+}
+
+}  // namespace ssn::kernels

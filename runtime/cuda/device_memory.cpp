@@ -1,0 +1,63 @@
+#include "runtime/device_memory.h"
+
+#include <cstdio>
+
+#include "runtime/cuda/cuda_check.h"
+
+namespace ssn {
+
+CudaQueue& cuda_queue() {
+  static CudaQueue queue = [] {
+    CudaQueue q;
+    cuda_check(cudaStreamCreateWithFlags(&q.stream, cudaStreamNonBlocking), "cuda_queue");
+    return q;
+  }();
+  return queue;
+}
+
+namespace memory {
+
+void* allocate(CudaQueue&, std::size_t bytes) {
+  void* p = nullptr;
+  const cudaError_t result = cudaMalloc(&p, bytes);
+  if (result == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    std::size_t unused = 0, all = 0;
+    cuda_check(cudaMemGetInfo(&unused, &all), "allocate");
+    fail("allocate", "no device memory for {} bytes; {} of the device's {} bytes are free: lower --batch",
+         bytes, unused, all);
+  }
+  cuda_check(result, "allocate");
+  return p;
+}
+
+// Runs in destructors, so it reports and does not throw. cudaFree waits for the device, so work that still
+// uses the memory ends first; at the end of the program the driver may be gone, and the memory with it.
+void release(CudaQueue&, void* data) {
+  const cudaError_t result = cudaFree(data);
+  if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
+  const std::string reason = fmt::format("{}: {}", cudaGetErrorName(result), cudaGetErrorString(result));
+  std::fprintf(stderr, "%s\n", error_text("release", reason).c_str());
+}
+
+void fill_bytes(CudaQueue& q, void* data, int value, std::size_t bytes) {
+  if (bytes) cuda_check(cudaMemsetAsync(data, value, bytes, q.stream), "fill");
+}
+
+void copy(CudaQueue& q, void* to, const void* from, std::size_t bytes) {
+  if (!bytes) return;
+  cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, q.stream), "copy");
+  const auto on_device = [](const void* p) {
+    cudaPointerAttributes a{};
+    cuda_check(cudaPointerGetAttributes(&a, p), "copy");
+    return a.type == cudaMemoryTypeDevice;
+  };
+  if (!on_device(to) || !on_device(from)) synchronize(q);
+}
+
+void synchronize(CudaQueue& q) {
+  cuda_check(cudaStreamSynchronize(q.stream), "synchronize");
+}
+
+}  // namespace memory
+}  // namespace ssn
