@@ -6,7 +6,9 @@
 // Raw memory of each device, overloaded on the queue; the CUDA side is runtime/cuda/device_memory.cpp.
 namespace ssn::memory {
 
-void* allocate(CpuQueue&, std::size_t bytes);  // aligned to 256 bytes; throws Error with the pool's figures if there is none
+void* allocate(
+    CpuQueue&,
+    std::size_t bytes);  // aligned to 256 bytes; throws Error with the pool's figures if there is none
 void* allocate(CudaQueue&, std::size_t bytes);
 void release(CpuQueue&, void* data);
 void release(CudaQueue&, void* data);

@@ -11,13 +11,16 @@ namespace ssn {
 template <class F>
 decltype(auto) on_queue(Device device, Where where, F&& f) {
   if (device == Device::cuda) {
-    if constexpr (build::has_cuda) return f(cuda_queue());
-    else fail(where, "this build has no CUDA: use --device cpu, or build where nvcc is found");
+    if constexpr (build::has_cuda)
+      return f(cuda_queue());
+    else
+      fail(where, "this build has no CUDA: use --device cpu, or build where nvcc is found");
   }
   return f(cpu_queue());
 }
 
-/// Calls f<T>(queue) with the floating type and the queue named: the step from run-time values to a kernel's overload.
+/// Calls f<T>(queue) with the floating type and the queue named: the step from run-time values to a kernel's
+/// overload.
 template <class F>
 decltype(auto) dispatch(Device device, DType dtype, Where where, F&& f) {
   return on_queue(device, where, [&](auto& queue) -> decltype(auto) {

@@ -8,8 +8,8 @@
 
 namespace ssn {
 
-/// The one exception of the project. what() is "[op] message" (with "rank r: " in front when several ranks run);
-/// where() is the source line, printed when the environment has SSN_DEBUG=1.
+/// The one exception of the project. what() is "[op] message" (with "rank r: " in front when several ranks
+/// run); where() is the source line, printed when the environment has SSN_DEBUG=1.
 class Error : public std::runtime_error {
  public:
   Error(const std::string& message, std::source_location at) : runtime_error(message), at_(at) {}
@@ -29,7 +29,8 @@ class UsageError : public Error {
 struct Where {
   std::string_view op;
   std::source_location at;
-  constexpr Where(const char* op, std::source_location at = std::source_location::current()) : op(op), at(at) {}
+  constexpr Where(const char* op, std::source_location at = std::source_location::current())
+      : op(op), at(at) {}
 };
 
 /// The rank that later messages carry; −1 (the start value) for none.
@@ -43,7 +44,8 @@ template <class... A>
 /// Throws Error unless ok. The message says what was expected, what was found and what to do.
 template <class... A>
 void check(bool ok, Where where, fmt::format_string<A...> format, A&&... args) {
-  if (!ok) [[unlikely]] fail(where, format, std::forward<A>(args)...);
+  if (!ok) [[unlikely]]
+    fail(where, format, std::forward<A>(args)...);
 }
 template <class... A>
 [[noreturn]] void fail_usage(Where where, fmt::format_string<A...> format, A&&... args) {
@@ -51,7 +53,8 @@ template <class... A>
 }
 template <class... A>
 void check_usage(bool ok, Where where, fmt::format_string<A...> format, A&&... args) {
-  if (!ok) [[unlikely]] fail_usage(where, format, std::forward<A>(args)...);
+  if (!ok) [[unlikely]]
+    fail_usage(where, format, std::forward<A>(args)...);
 }
 
 }  // namespace ssn

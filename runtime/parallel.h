@@ -8,12 +8,16 @@
 namespace ssn {
 
 /// Threads that parallel loops use: OMP_NUM_THREADS or the cores this process may run on, until set.
-inline int num_threads() { return omp_get_max_threads(); }
-inline void set_num_threads(int n) { omp_set_num_threads(n); }
+inline int num_threads() {
+  return omp_get_max_threads();
+}
+inline void set_num_threads(int n) {
+  omp_set_num_threads(n);
+}
 
-/// f(begin, end) over parts of [0, n), one part a thread; a part has at least `grain` elements (but the last), and starts at a
-/// multiple of 16, so that neighbouring threads write different cache lines. How [0, n) is cut depends on the thread
-/// count: nothing that is summed may depend on the parts.
+/// f(begin, end) over parts of [0, n), one part a thread; a part has at least `grain` elements (but the
+/// last), and starts at a multiple of 16, so that neighbouring threads write different cache lines. How [0,
+/// n) is cut depends on the thread count: nothing that is summed may depend on the parts.
 template <class F>
 void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   if (n <= 0) return;
@@ -28,8 +32,9 @@ void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   }
 }
 
-/// f(index, begin, end) over fixed chunks of [0, n): the chunks do not depend on the thread count, so reductions that
-/// combine one value a chunk in the order of the index give the same bits on any number of threads.
+/// f(index, begin, end) over fixed chunks of [0, n): the chunks do not depend on the thread count, so
+/// reductions that combine one value a chunk in the order of the index give the same bits on any number of
+/// threads.
 template <class F>
 void parallel_chunks(std::int64_t n, std::int64_t chunk, F&& f) {
   const std::int64_t count = (n + chunk - 1) / chunk;

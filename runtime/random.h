@@ -7,8 +7,8 @@
 
 namespace ssn {
 
-/// Philox 4x32-10 (Salmon et al., 2011): the draw is a function of (seed, stream, index) alone, so it is the same on any
-/// device, thread and rank, and a restart continues the same sequence.
+/// Philox 4x32-10 (Salmon et al., 2011): the draw is a function of (seed, stream, index) alone, so it is the
+/// same on any device, thread and rank, and a restart continues the same sequence.
 struct PhiloxDraw {
   std::uint32_t v[4];
 };
@@ -36,18 +36,21 @@ class Random {
   /// In [0, 1), 53 bits.
   double uniform(std::uint64_t index) const {
     const PhiloxDraw d = philox(seed_, stream_, index);
-    return (static_cast<double>(d.v[0] >> 5) * 67108864.0 + static_cast<double>(d.v[1] >> 6)) / 9007199254740992.0;
+    return (static_cast<double>(d.v[0] >> 5) * 67108864.0 + static_cast<double>(d.v[1] >> 6)) /
+           9007199254740992.0;
   }
   /// An integer in [0, n), n >= 1.
   std::int64_t below(std::int64_t n, std::uint64_t index) const {
     const PhiloxDraw d = philox(seed_, stream_, index);
     const std::uint64_t wide = static_cast<std::uint64_t>(d.v[0]) << 32 | d.v[1];
-    return static_cast<std::int64_t>((static_cast<unsigned __int128>(wide) * static_cast<std::uint64_t>(n)) >> 64);
+    return static_cast<std::int64_t>((static_cast<unsigned __int128>(wide) * static_cast<std::uint64_t>(n)) >>
+                                     64);
   }
   /// Mean 0, variance 1 (Box and Muller).
   double normal(std::uint64_t index) const {
     const PhiloxDraw d = philox(seed_, stream_, index);
-    const double u = (static_cast<double>(d.v[0]) + 1.0) / 4294967296.0, v = static_cast<double>(d.v[1]) / 4294967296.0;
+    const double u = (static_cast<double>(d.v[0]) + 1.0) / 4294967296.0,
+                 v = static_cast<double>(d.v[1]) / 4294967296.0;
     return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586477 * v);
   }
   /// FNV-1a.

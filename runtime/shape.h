@@ -9,14 +9,16 @@
 
 namespace ssn {
 
-/// The extents of a contiguous row-major tensor, outermost first; at most six, none negative. Shape{} is a scalar.
+/// The extents of a contiguous row-major tensor, outermost first; at most six, none negative. Shape{} is a
+/// scalar.
 class Shape {
  public:
   static constexpr int kMaxRank = 6;
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const std::int64_t> dims) : rank_(static_cast<int>(dims.size())) {
-    check(dims.size() <= kMaxRank, "shape", "at most {} dimensions are possible, found {}", kMaxRank, dims.size());
+    check(dims.size() <= kMaxRank, "shape", "at most {} dimensions are possible, found {}", kMaxRank,
+          dims.size());
     for (int i = 0; i < rank_; ++i) {
       check(dims[i] >= 0, "shape", "dimension {} is {}; it must not be negative", i, dims[i]);
       dims_[i] = dims[i];

@@ -15,11 +15,17 @@ namespace memory {
 void* allocate(CpuQueue&, std::size_t bytes) {
   void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   const PoolStats s = p ? PoolStats{} : pool_stats(Device::cpu);
-  check(p != nullptr, "allocate", "no memory for {} bytes; {} bytes are held, {} of them in use: lower --batch", bytes, s.held, s.in_use);
+  check(p != nullptr, "allocate",
+        "no memory for {} bytes; {} bytes are held, {} of them in use: lower --batch", bytes, s.held,
+        s.in_use);
   return p;
 }
-void release(CpuQueue&, void* data) { std::free(data); }
-void fill_bytes(CpuQueue&, void* data, int value, std::size_t bytes) { std::memset(data, value, bytes); }
+void release(CpuQueue&, void* data) {
+  std::free(data);
+}
+void fill_bytes(CpuQueue&, void* data, int value, std::size_t bytes) {
+  std::memset(data, value, bytes);
+}
 void copy(CpuQueue&, void* to, const void* from, std::size_t bytes) {
   if (bytes) std::memmove(to, from, bytes);
 }
@@ -32,7 +38,8 @@ CpuQueue& cpu_queue() {
 
 namespace {
 
-/// Sizes are rounded up so that near misses share blocks: 256 bytes apart when small, an eighth of a power of two when large.
+/// Sizes are rounded up so that near misses share blocks: 256 bytes apart when small, an eighth of a power of
+/// two when large.
 std::size_t rounded(std::size_t bytes) {
   std::size_t step = 256;
   while (step * 16 < bytes) step *= 2;
@@ -103,7 +110,8 @@ Storage Storage::allocate(Device device, std::size_t bytes) {
   Storage s;
   s.block_ = std::make_shared<Block>(device, data, bytes);
   s.block_->release = [=] { pool(device).give(data, size); };
-  if constexpr (build::exact_allocation) on_queue(device, "allocate", [&](auto& q) { memory::fill_bytes(q, data, 0xFF, bytes); });
+  if constexpr (build::exact_allocation)
+    on_queue(device, "allocate", [&](auto& q) { memory::fill_bytes(q, data, 0xFF, bytes); });
   return s;
 }
 
@@ -114,7 +122,11 @@ Storage Storage::adopt(Device device, void* data, std::size_t bytes, std::functi
   return s;
 }
 
-PoolStats pool_stats(Device device) { return pool(device).stats(); }
-void trim_pool(Device device) { pool(device).trim(); }
+PoolStats pool_stats(Device device) {
+  return pool(device).stats();
+}
+void trim_pool(Device device) {
+  pool(device).trim();
+}
 
 }  // namespace ssn

@@ -7,8 +7,9 @@
 
 namespace ssn {
 
-/// Reference-counted bytes of one device, aligned to 256, taken from that device's caching pool and given back to it with
-/// the last reference. Contents are undefined (NaN patterns where build::exact_allocation). Thread-safe.
+/// Reference-counted bytes of one device, aligned to 256, taken from that device's caching pool and given
+/// back to it with the last reference. Contents are undefined (NaN patterns where build::exact_allocation).
+/// Thread-safe.
 class Storage {
  public:
   Storage() = default;

@@ -49,19 +49,22 @@ Tensor Tensor::over(Storage storage, const Shape& shape, DType dtype) {
   t.storage_ = std::move(storage);
   t.shape_ = shape;
   t.dtype_ = dtype;
-  check(t.bytes() <= t.storage_.bytes(), "tensor", "shape {} needs {} bytes, the storage has {}", shape.text(), t.bytes(), t.storage_.bytes());
+  check(t.bytes() <= t.storage_.bytes(), "tensor", "shape {} needs {} bytes, the storage has {}",
+        shape.text(), t.bytes(), t.storage_.bytes());
   return t;
 }
 
 Tensor Tensor::view(const Shape& shape) const {
-  check(shape.size() == size(), "view", "{} has {} elements, {} has {}", shape_.text(), size(), shape.text(), shape.size());
+  check(shape.size() == size(), "view", "{} has {} elements, {} has {}", shape_.text(), size(), shape.text(),
+        shape.size());
   Tensor t = *this;
   t.shape_ = shape;
   return t;
 }
 
 Tensor Tensor::slice(std::int64_t first, const Shape& shape) const {
-  check(first >= 0 && first + shape.size() <= size(), "slice", "elements {} to {} of a tensor of {}", first, first + shape.size(), size());
+  check(first >= 0 && first + shape.size() <= size(), "slice", "elements {} to {} of a tensor of {}", first,
+        first + shape.size(), size());
   Tensor t = *this;
   t.offset_ += static_cast<std::size_t>(first) * size_of(dtype_);
   t.shape_ = shape;
@@ -77,7 +80,8 @@ Tensor Tensor::to(Device device) const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
-  check(device() == Device::cpu, "convert", "only CPU tensors are converted, this one is on {}", name_of(device()));
+  check(device() == Device::cpu, "convert", "only CPU tensors are converted, this one is on {}",
+        name_of(device()));
   Tensor t = empty(shape_, dtype);
   with_type(dtype_, [&]<class From>(From*) {
     with_type(dtype, [&]<class To>(To*) {
@@ -95,14 +99,15 @@ Tensor Tensor::clone() const {
 }
 
 void Tensor::copy_from(const Tensor& from) const {
-  check(from.shape_ == shape_ && from.dtype_ == dtype_, "copy", "from {} {} to {} {}", from.shape_.text(), name_of(from.dtype_),
-        shape_.text(), name_of(dtype_));
+  check(from.shape_ == shape_ && from.dtype_ == dtype_, "copy", "from {} {} to {} {}", from.shape_.text(),
+        name_of(from.dtype_), shape_.text(), name_of(dtype_));
   const Device where = from.device() == Device::cuda ? Device::cuda : device();
   on_queue(where, "copy", [&](auto& q) { memory::copy(q, raw(), from.raw(), bytes()); });
 }
 
 void Tensor::fill(double value) const {
-  if (value == 0) return on_queue(device(), "fill", [&](auto& q) { memory::fill_bytes(q, raw(), 0, bytes()); });
+  if (value == 0)
+    return on_queue(device(), "fill", [&](auto& q) { memory::fill_bytes(q, raw(), 0, bytes()); });
   if (device() == Device::cuda) {
     Tensor host = full(shape_, value, dtype_);
     return copy_from(host);

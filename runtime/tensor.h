@@ -8,7 +8,8 @@
 
 namespace ssn {
 
-/// Contiguous elements: storage + offset + shape + dtype. Copies share the storage. Images are channels last (n, h, w, c).
+/// Contiguous elements: storage + offset + shape + dtype. Copies share the storage. Images are channels last
+/// (n, h, w, c).
 class Tensor {
  public:
   Tensor() = default;
@@ -18,8 +19,8 @@ class Tensor {
   /// A CPU tensor with these values, row-major.
   template <class T>
   static Tensor of(const Shape& shape, std::span<const T> values) {
-    check(shape.size() == static_cast<std::int64_t>(values.size()), "tensor", "shape {} needs {} values, found {}", shape.text(),
-          shape.size(), values.size());
+    check(shape.size() == static_cast<std::int64_t>(values.size()), "tensor",
+          "shape {} needs {} values, found {}", shape.text(), shape.size(), values.size());
     Tensor t = empty(shape, dtype_of<T>);
     std::copy(values.begin(), values.end(), t.data<T>());
     return t;
@@ -46,7 +47,8 @@ class Tensor {
   /// CPU tensors only.
   template <class T>
   std::span<T> span() const {
-    check(device() == Device::cpu, "tensor", "is on {}, copy it with to(Device::cpu) first", name_of(device()));
+    check(device() == Device::cpu, "tensor", "is on {}, copy it with to(Device::cpu) first",
+          name_of(device()));
     return {data<T>(), static_cast<std::size_t>(size())};
   }
 
@@ -56,7 +58,8 @@ class Tensor {
   Tensor slice(std::int64_t first, const Shape& shape) const;
   /// On `device`; shares the storage if it is there already.
   Tensor to(Device device) const;
-  /// Converted values between f32, f64, i32, i64 and u8 (CPU); shares the storage if it has that type already.
+  /// Converted values between f32, f64, i32, i64 and u8 (CPU); shares the storage if it has that type
+  /// already.
   Tensor to(DType dtype) const;
   Tensor clone() const;
   /// Same shape and dtype, any devices.

@@ -1,0 +1,82 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "autograd/var.h"
+
+// Every differentiable function: one declaration and one formula each. All check their arguments and throw
+// Error; inputs on one device and of one floating type. x is (n, h, w, c) for images and (rows, cols) for
+// matrices.
+namespace ssn {
+
+// ---- ops_math.cpp
+/// y = a + b, same shapes
+Var add(const Var& a, const Var& b);
+/// y = max(x, 0)
+Var relu(const Var& x);
+/// y[...,c] = x[...,c] + b[c]
+Var bias_add(const Var& x, const Var& b);
+/// The same elements in another shape.
+Var reshape(const Var& x, const Shape& shape);
+
+// ---- ops_nn.cpp
+struct ConvOptions {
+  std::int64_t stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
+  std::int64_t groups = 1;
+};
+/// y (n, oh, ow, o) = x (n, h, w, c) * w (o, c/groups, kh, kw): cross-correlation, zero padding
+Var conv2d(const Var& x, const Var& w, const ConvOptions& options = {});
+/// y (rows, o) = x (rows, i) w (o, i)ᵀ
+Var linear(const Var& x, const Var& w);
+
+struct BatchNormOptions {
+  double eps = 1e-5;
+  double momentum = 0.1;  // running = (1 − momentum) running + momentum batch
+  bool training = true;   // statistics of the batch, running ones updated; else the running ones
+  bool relu = false;      // max(·, 0) behind it, fused
+};
+/// y[...,c] = (x − mean_c) / sqrt(var_c + eps) · gain_c + bias_c over all axes but the last; biased variance,
+/// running_var unbiased
+Var batch_norm(const Var& x, const Var& gain, const Var& bias, const Tensor& running_mean,
+               const Tensor& running_var, const BatchNormOptions& options);
+
+struct PoolOptions {
+  std::int64_t kernel[2] = {2, 2}, stride[2] = {2, 2}, padding[2] = {0, 0};
+  bool count_padding = true;  // average: divide by the whole window
+};
+Var max_pool(const Var& x, const PoolOptions& options);
+Var avg_pool(const Var& x, const PoolOptions& options);
+/// y (n, c) = mean over h and w
+Var global_avg_pool(const Var& x);
+
+// ---- ops_loss.cpp
+/// One element: scale · Σ_r −(1−s) log p[r,label_r] − s/classes Σ_c log p[r,c]; labels i32 (rows), negative
+/// ones take no part
+Var cross_entropy(const Var& logits, const Tensor& labels, double smoothing, double scale);
+
+// ---- ops_weight.cpp
+/// How a layer's weight is made of its group's parameters (kernels/generate.h has the formulas).
+struct WeightRule {
+  enum class Method { templates, exact, tiles };
+  Method method = Method::exact;
+  Shape shape;
+  std::vector<std::int64_t> offsets;  // starts of the templates in theta; one for exact
+  std::int64_t window = 9;            // of the masks
+};
+/// A rule with what it reads: the group's theta (N), and the layer's coefficients: alpha (K_i) or the mask
+/// (at least tiles − 1, window), none for exact.
+struct WeightRecipe {
+  WeightRule rule;
+  Var theta;
+  Var coefficients;
+};
+/// The layers' weights in one call; all of one group. An exact weight is a view of theta, without a copy.
+std::vector<Tensor> generate(std::span<const WeightRecipe> recipes);
+/// Adds what the weights' gradients give into the gradients of theta and the coefficients, in the order of
+/// the list, in one call.
+void generate_backward(std::span<const WeightRecipe> recipes, std::span<const Tensor> weight_grads);
+/// One layer's weight on the tape, generated at each use and never kept.
+Var generated_weight(const WeightRecipe& recipe);
+
+}  // namespace ssn

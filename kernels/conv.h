@@ -1,0 +1,40 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/queue.h"
+
+namespace ssn::kernels {
+
+/// A convolution (cross-correlation, zero padding): x (n, h, w, c) channels last, weight (o, c/groups, kh,
+/// kw) row-major, y (n, out_h, out_w, o). Pairs are {height, width}.
+struct ConvGeometry {
+  std::int64_t n, h, w, c;
+  std::int64_t o, kh, kw;
+  std::int64_t stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
+  std::int64_t groups = 1;
+
+  std::int64_t out_h() const { return (h + 2 * padding[0] - dilation[0] * (kh - 1) - 1) / stride[0] + 1; }
+  std::int64_t out_w() const { return (w + 2 * padding[1] - dilation[1] * (kw - 1) - 1) / stride[1] + 1; }
+  bool operator==(const ConvGeometry&) const = default;
+};
+
+// f32 runs in oneDNN; f64, which oneDNN lacks, by im2col and matmul.
+// `workspace` has at least conv_workspace<T>(g) bytes, aligned to 64.
+
+/// Bytes of workspace that any of the three functions needs for this geometry.
+template <class T>
+std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g);
+/// y = conv(x, weight). Overwrites.
+template <class T>
+void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const T* weight, T* y, void* workspace);
+/// gx from gy. Overwrites.
+template <class T>
+void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const T* weight, T* gx,
+                        void* workspace);
+/// gweight from x and gy. Overwrites.
+template <class T>
+void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T* gy, T* gweight,
+                          void* workspace);
+
+}  // namespace ssn::kernels

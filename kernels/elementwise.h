@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+
+#include "runtime/queue.h"
+
+namespace ssn::kernels {
+
+// All pointers have n elements. Outputs may alias inputs of the same index.
+
+/// y += x
+template <class T>
+void accumulate(CpuQueue&, std::int64_t n, const T* x, T* y);
+template <class T>
+void accumulate(CudaQueue&, std::int64_t n, const T* x, T* y);
+
+/// y = a + b
+template <class T>
+void add_forward(CpuQueue&, std::int64_t n, const T* a, const T* b, T* y);
+template <class T>
+void add_forward(CudaQueue&, std::int64_t n, const T* a, const T* b, T* y);
+
+/// y = max(x, 0); a NaN stays a NaN.
+template <class T>
+void relu_forward(CpuQueue&, std::int64_t n, const T* x, T* y);
+template <class T>
+void relu_forward(CudaQueue&, std::int64_t n, const T* x, T* y);
+/// gx = gy where y > 0, else 0. y is the forward's output. Overwrites.
+template <class T>
+void relu_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
+template <class T>
+void relu_backward(CudaQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
+
+/// y[r,c] = x[r,c] + bias[c]; x and y are (rows, cols).
+template <class T>
+void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
+template <class T>
+void bias_forward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
+
+}  // namespace ssn::kernels

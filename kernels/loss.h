@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+
+#include "runtime/queue.h"
+
+namespace ssn::kernels {
+
+// Softmax cross-entropy with label smoothing s over rows of logits x (rows, classes), labels (rows):
+//   loss[r] = −(1 − s) log p[r,label] − s / classes · Σ_c log p[r,c],   p = softmax(x)
+// A negative label marks a row that takes no part: its loss and gradient are 0.
+
+/// loss (rows) and p (rows, classes). p may alias x. Overwrites.
+template <class T>
+void cross_entropy_forward(CpuQueue&, std::int64_t rows, std::int64_t classes, double smoothing, const T* x,
+                           const std::int32_t* labels, T* loss, T* p);
+template <class T>
+void cross_entropy_forward(CudaQueue&, std::int64_t rows, std::int64_t classes, double smoothing, const T* x,
+                           const std::int32_t* labels, T* loss, T* p);
+/// gx[r,c] = scale · *gloss · (p[r,c] − target[r,c]); gloss is one element: the gradient of scale · Σ
+/// loss[r]. gx may alias p. Overwrites.
+template <class T>
+void cross_entropy_backward(CpuQueue&, std::int64_t rows, std::int64_t classes, double smoothing,
+                            double scale, const T* p, const std::int32_t* labels, const T* gloss, T* gx);
+template <class T>
+void cross_entropy_backward(CudaQueue&, std::int64_t rows, std::int64_t classes, double smoothing,
+                            double scale, const T* p, const std::int32_t* labels, const T* gloss, T* gx);
+
+/// *total = scale · Σ x[i], added in a fixed order. Overwrites.
+template <class T>
+void scaled_sum(CpuQueue&, std::int64_t n, double scale, const T* x, T* total);
+template <class T>
+void scaled_sum(CudaQueue&, std::int64_t n, double scale, const T* x, T* total);
+
+}  // namespace ssn::kernels

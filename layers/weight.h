@@ -1,0 +1,44 @@
+#pragma once
+#include <string>
+
+#include "autograd/var.h"
+
+namespace ssn {
+
+enum class WeightKind : std::uint8_t { convolution, linear, gru, embedding };
+constexpr std::string_view name_of(WeightKind kind) {
+  constexpr std::string_view names[] = {"convolution", "linear", "gru", "embedding"};
+  return names[static_cast<int>(kind)];
+}
+
+/// What a layer asks for. Convolutions (O, I/groups, kh, kw), linear layers (O, I).
+struct WeightRequest {
+  std::string name;  // path, unique: "block2.layer.3.conv1"
+  WeightKind kind;
+  Shape shape;
+  std::int64_t fan_in;
+};
+
+/// Answers requests for weights: the only thing a layer knows about parameter sharing.
+class WeightFactory {
+ public:
+  virtual ~WeightFactory() = default;
+  /// The number of the request; use(number) is valid after the factory has been built.
+  virtual int request(WeightRequest request) = 0;
+  /// The weight for one use: once a forward pass (a recurrent layer: once a sequence).
+  virtual Var use(int number) = 0;
+};
+
+/// A layer's handle to its weight.
+class Weight {
+ public:
+  Weight(WeightFactory& factory, WeightRequest request)
+      : factory_(&factory), number_(factory.request(std::move(request))) {}
+  Var use() const { return factory_->use(number_); }
+
+ private:
+  WeightFactory* factory_;
+  int number_;
+};
+
+}  // namespace ssn
