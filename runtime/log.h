@@ -1,0 +1,45 @@
+#pragma once
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+// Messages for people, on stderr: results go to stdout. Thread-safe.
+namespace ssn {
+
+/// What is printed: info lines of rank 0 unless quiet; warnings always, those of other ranks with the rank in
+/// front.
+struct LogSettings {
+  int rank = 0;
+  bool quiet = false;
+};
+void set_log(LogSettings settings);
+LogSettings log_settings();
+
+/// True the first time it is asked for this key in the process.
+bool first_time(std::string_view key);
+
+/// A line that stays at the bottom of a terminal and is drawn over by the next one; empty removes it. Log
+/// lines go above it.
+void set_live_line(std::string_view text);
+
+namespace detail {
+void log_info(std::string_view text);
+void log_warning(std::string_view text);
+}  // namespace detail
+
+template <class... A>
+void info(fmt::format_string<A...> format, A&&... args) {
+  detail::log_info(fmt::format(format, std::forward<A>(args)...));
+}
+template <class... A>
+void warn(fmt::format_string<A...> format, A&&... args) {
+  detail::log_warning(fmt::format(format, std::forward<A>(args)...));
+}
+/// Warns the first time only; `key` tells what it is about.
+template <class... A>
+void warn_once(std::string_view key, fmt::format_string<A...> format, A&&... args) {
+  if (first_time(key)) warn(format, std::forward<A>(args)...);
+}
+
+}  // namespace ssn

@@ -1,0 +1,106 @@
+#include "runtime/trace.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "runtime/error.h"
+
+namespace ssn {
+namespace {
+
+struct Event {
+  const char* name;
+  std::int64_t begin, end;
+};
+
+// A thread records into its own list; its mutex is contended only while the trace is written.
+struct ThreadEvents {
+  std::mutex mutex;
+  std::vector<Event> events;
+};
+
+struct Trace {
+  std::mutex mutex;  // guards threads
+  std::vector<std::unique_ptr<ThreadEvents>> threads;
+  std::atomic<std::size_t> limit{0}, recorded{0};
+};
+Trace& state() {
+  static Trace* trace = new Trace;  // never destroyed: threads may end after static objects are gone
+  return *trace;
+}
+
+ThreadEvents& mine() {
+  thread_local ThreadEvents* events = [] {
+    std::lock_guard lock(state().mutex);
+    return state().threads.emplace_back(std::make_unique<ThreadEvents>()).get();
+  }();
+  return *events;
+}
+
+}  // namespace
+
+namespace detail {
+std::int64_t trace_clock() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+void trace_event(const char* name, std::int64_t begin, std::int64_t end) {
+  Trace& trace = state();
+  if (trace.recorded.fetch_add(1, std::memory_order_relaxed) >= trace.limit.load(std::memory_order_relaxed))
+    return;
+  ThreadEvents& events = mine();
+  std::lock_guard lock(events.mutex);
+  events.events.push_back({name, begin, end});
+}
+}  // namespace detail
+
+void start_trace(std::size_t max_events) {
+  Trace& trace = state();
+  std::lock_guard lock(trace.mutex);
+  for (auto& thread : trace.threads) {
+    std::lock_guard thread_lock(thread->mutex);
+    thread->events.clear();
+  }
+  trace.limit = max_events;
+  trace.recorded = 0;
+  detail::g_trace_on = true;
+}
+
+TraceWritten write_trace(const std::string& path, int rank) {
+  detail::g_trace_on = false;
+  Trace& trace = state();
+  const std::string temporary = path + ".tmp";
+  std::FILE* file = std::fopen(temporary.c_str(), "w");
+  check(file != nullptr, "trace", "cannot write {}: {}", temporary, std::strerror(errno));
+  TraceWritten written;
+  std::lock_guard lock(trace.mutex);
+  fmt::print(file, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+  fmt::print(file, R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":"rank {}"}}}})", rank, rank);
+  for (std::size_t thread = 0; thread < trace.threads.size(); ++thread) {
+    std::lock_guard thread_lock(trace.threads[thread]->mutex);
+    for (const Event& event : trace.threads[thread]->events) {
+      fmt::print(file, ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{}}}",
+                 rank, thread, static_cast<double>(event.begin) / 1e3,
+                 static_cast<double>(event.end - event.begin) / 1e3, nlohmann::json(event.name).dump());
+      ++written.events;
+    }
+  }
+  written.dropped = trace.recorded - written.events;
+  fmt::print(file, "\n],\"otherData\":{{\"dropped\":{}}}}}\n", written.dropped);
+  const bool failed = std::ferror(file) != 0, closed = std::fclose(file) == 0;
+  if (failed || !closed || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const std::string reason = std::strerror(errno);
+    std::remove(temporary.c_str());
+    fail("trace", "cannot write {}: {}", path, reason);
+  }
+  return written;
+}
+
+}  // namespace ssn

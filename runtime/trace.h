@@ -1,0 +1,49 @@
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+// Where the time goes: spans, written as a file for ui.perfetto.dev or chrome://tracing.
+namespace ssn {
+
+namespace detail {
+inline std::atomic<bool> g_trace_on{false};
+std::int64_t trace_clock();  // nanoseconds
+void trace_event(const char* name, std::int64_t begin, std::int64_t end);
+}  // namespace detail
+
+inline constexpr std::size_t kTraceEvents = std::size_t{1} << 20;  // 24 bytes each
+
+/// Records spans from now on, at most `max_events`; what comes after these is counted and dropped.
+void start_trace(std::size_t max_events = kTraceEvents);
+
+/// Stops recording and writes `path` (JSON; a temporary file, then renamed). `rank` becomes the process's
+/// number in it.
+struct TraceWritten {
+  std::size_t events = 0, dropped = 0;
+};
+TraceWritten write_trace(const std::string& path, int rank = 0);
+
+/// Times the scope it lives in. One load when tracing is off. `name` must outlive the trace: a literal.
+class Span {
+ public:
+  explicit Span(const char* name) {
+    if (detail::g_trace_on.load(std::memory_order_relaxed)) [[unlikely]] {
+      name_ = name;
+      begin_ = detail::trace_clock();
+    }
+  }
+  ~Span() {
+    if (name_ != nullptr) [[unlikely]]
+      detail::trace_event(name_, begin_, detail::trace_clock());
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  const char* name_ = nullptr;
+  std::int64_t begin_ = 0;
+};
+
+}  // namespace ssn

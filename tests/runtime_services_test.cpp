@@ -1,0 +1,146 @@
+// Log, progress and trace.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/progress.h"
+#include "runtime/trace.h"
+
+namespace ssn {
+namespace {
+
+std::string stderr_of(const std::function<void()>& f) {
+  testing::internal::CaptureStderr();
+  f();
+  return testing::internal::GetCapturedStderr();
+}
+
+class LogTest : public testing::Test {
+ protected:
+  ~LogTest() override { set_log({}); }
+};
+
+TEST_F(LogTest, InfoIsOfRankZeroAndNotQuiet) {
+  EXPECT_EQ(stderr_of([] { info("a {}", 1); }), "a 1\n");
+  set_log({.quiet = true});
+  EXPECT_EQ(stderr_of([] { info("a"); }), "");
+  EXPECT_EQ(stderr_of([] { warn("b"); }), "warning: b\n");
+  set_log({.rank = 2});
+  EXPECT_EQ(stderr_of([] { info("a"); }), "");
+  EXPECT_EQ(stderr_of([] { warn("b"); }), "warning: rank 2: b\n");
+}
+
+TEST_F(LogTest, WarnsOnce) {
+  EXPECT_EQ(stderr_of([] {
+              for (int i = 0; i < 3; ++i) warn_once("slow", "slow {}", i);
+            }),
+            "warning: slow 0\n");
+}
+
+TEST_F(LogTest, LinesGoAboveTheLiveLine) {
+  EXPECT_EQ(stderr_of([] {
+              set_live_line("50%");
+              info("note");
+              set_live_line("");
+              info("after");
+            }),
+            "\r\x1b[K50%\r\x1b[Knote\n50%\r\x1b[Kafter\n");
+}
+
+TEST_F(LogTest, ProgressInAFileIsALineAnEpoch) {
+  const std::string out = stderr_of([] {
+    Progress progress(2, 3);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      for (int step = 0; step < 3; ++step) progress.step(0.5, 32);
+      progress.end_epoch("loss 0.5");
+    }
+  });
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 2) << out;
+  EXPECT_EQ(out.find("epoch 1/2  loss 0.5  "), 0U) << out;
+  EXPECT_NE(out.find("\nepoch 2/2  loss 0.5  "), std::string::npos) << out;
+  EXPECT_NE(out.find("samples/s"), std::string::npos) << out;
+  EXPECT_NE(out.rfind("0 s left\n"), std::string::npos) << out;
+  set_log({.rank = 1});
+  EXPECT_EQ(stderr_of([] {
+              Progress progress(1, 1);
+              progress.step(0.5, 32);
+              progress.end_epoch("loss 0.5");
+            }),
+            "");
+}
+
+TEST(Text, DurationsAndNumbers) {
+  EXPECT_EQ(duration_text(7.6), "8 s");
+  EXPECT_EQ(duration_text(59.7), "1:00");
+  EXPECT_EQ(duration_text(187), "3:07");
+  EXPECT_EQ(duration_text(3765), "1:02:45");
+  EXPECT_EQ(duration_text(-1), "0 s");
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(1000), "1,000");
+  EXPECT_EQ(grouped(-1234567), "-1,234,567");
+}
+
+class TraceTest : public testing::Test {
+ protected:
+  ~TraceTest() override { std::filesystem::remove(path_); }
+  nlohmann::json read() const { return nlohmann::json::parse(std::ifstream(path_)); }
+  std::string path_ =
+      std::filesystem::temp_directory_path() / ("trace_test_" + std::to_string(getpid()) + ".json");
+};
+
+TEST_F(TraceTest, WritesSpansOfAllThreads) {
+  { Span before("before"); }
+  start_trace();
+  {
+    Span outer("outer \"quoted\"");
+    std::jthread([] { Span inner("inner"); });
+  }
+  const TraceWritten written = write_trace(path_, 3);
+  { Span after("after"); }
+  EXPECT_EQ(written.events, 2U);
+  EXPECT_EQ(written.dropped, 0U);
+  nlohmann::json outer, inner;
+  const nlohmann::json file = read();
+  for (const auto& event : file["traceEvents"]) {
+    if (event["ph"] == "X") (event["name"] == "inner" ? inner : outer) = event;
+  }
+  EXPECT_EQ(outer["name"], "outer \"quoted\"");
+  EXPECT_EQ(outer["pid"], 3);
+  EXPECT_NE(outer["tid"], inner["tid"]);
+  EXPECT_LE(outer["ts"], inner["ts"]);
+  EXPECT_GE(outer["ts"].get<double>() + outer["dur"].get<double>(),
+            inner["ts"].get<double>() + inner["dur"].get<double>());
+}
+
+TEST_F(TraceTest, DropsWhatIsTooMuchAndSaysSo) {
+  start_trace(10);
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([] {
+      for (int i = 0; i < 9; ++i) Span span("work");
+    });
+  }
+  threads.clear();
+  const TraceWritten written = write_trace(path_);
+  EXPECT_EQ(written.events, 10U);
+  EXPECT_EQ(written.dropped, 17U);
+  EXPECT_EQ(read()["otherData"]["dropped"], 17);
+  start_trace();
+  EXPECT_EQ(write_trace(path_).events, 0U);
+}
+
+TEST_F(TraceTest, UnwritableFileIsAnError) {
+  start_trace();
+  EXPECT_THROW(write_trace("/nonexistent/trace.json"), Error);
+}
+
+}  // namespace
+}  // namespace ssn
