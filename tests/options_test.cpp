@@ -122,8 +122,8 @@ TEST(Options, WrongFlagsAreNamed) {
 }
 
 TEST(Options, WrongValuesAreNamed) {
-  EXPECT_TRUE(has(refusal_of({"--epochs", "many"}),
-             "--epochs: expected a whole number of at least 1, found 'many'");
+  EXPECT_TRUE(
+      has(refusal_of({"--epochs", "many"}), "--epochs: expected a whole number of at least 1, found 'many'"));
   EXPECT_TRUE(has(refusal_of({"--epochs", "3.5"}), "found '3.5'"));
   EXPECT_TRUE(has(refusal_of({"--epochs", "0"}), "found '0'"));
   EXPECT_TRUE(has(refusal_of({"--epochs", "-1"}), "found '-1'"));
@@ -133,14 +133,14 @@ TEST(Options, WrongValuesAreNamed) {
   EXPECT_TRUE(has(refusal_of({"--lr", "nan"}), "found 'nan'"));
   EXPECT_TRUE(has(refusal_of({"--lr", "inf"}), "found 'inf'"));
   EXPECT_TRUE(has(refusal_of({"--weights", "eagre"}),
-             "expected one of eager, lean, found 'eagre'; did you mean eager?");
+                  "expected one of eager, lean, found 'eagre'; did you mean eager?"));
   EXPECT_TRUE(has(refusal_of({"--flip=maybe"}), "--flip"));
 }
 
 TEST(Options, WrongFilesAreNamed) {
   EXPECT_TRUE(has(refusal_of_file("\nepoch = 3\n"), "unknown key 'epoch' (line 2); did you mean epochs?"));
   EXPECT_TRUE(has(refusal_of_file("epochs = '3'\n"),
-             "epochs (line 1): expected a number of at least 1, found \"3\"");
+                  "epochs (line 1): expected a number of at least 1, found \"3\""));
   EXPECT_TRUE(has(refusal_of_file("epochs = 3.5\n"), "found '3.5'"));
   EXPECT_TRUE(has(refusal_of_file("epochs = true\n"), "epochs"));
   EXPECT_TRUE(has(refusal_of_file("flip = 1\n"), "flip (line 1): expected true or false, found '1'"));
