@@ -7,6 +7,14 @@
 
 namespace ssn {
 
+/// Whether work can run there: this build has it, and the machine.
+inline bool available(Device device) {
+  if constexpr (build::has_cuda) {
+    if (device == Device::cuda) return cuda_device_count() > 0;
+  }
+  return device == Device::cpu;
+}
+
 /// Calls f(queue) with the queue of the device named.
 template <class F>
 decltype(auto) on_queue(Device device, Where where, F&& f) {

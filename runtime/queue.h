@@ -14,5 +14,6 @@ class CudaQueue {
 
 CpuQueue& cpu_queue();
 CudaQueue& cuda_queue();  // defined in CUDA builds only
+int cuda_device_count();  // defined in CUDA builds only; 0 without a driver
 
 }  // namespace ssn

@@ -1,5 +1,7 @@
 #include "runtime/storage.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -104,14 +106,43 @@ Pool& pool(Device device) {  // never destroyed: static tensors may outlive it
 
 }  // namespace
 
+namespace {
+
+constexpr std::size_t kGuardBytes = 64;
+constexpr int kGuard = 0xA5, kGarbage = 0xFF;  // kGarbage: NaN as a float of any width, −1 as an integer
+std::atomic<bool> g_guards = false;
+std::atomic<std::size_t> g_violations = 0;
+
+void set_guard(Device device, char* end) {
+  on_queue(device, "guard", [&](auto& q) { memory::fill_bytes(q, end, kGuard, kGuardBytes); });
+}
+void look_at_guard(Device device, const char* end) {
+  unsigned char seen[kGuardBytes];
+  on_queue(device, "guard", [&](auto& q) { memory::copy(q, seen, end, kGuardBytes); });
+  if (std::any_of(seen, seen + kGuardBytes, [](unsigned char c) { return c != kGuard; })) ++g_violations;
+}
+
+}  // namespace
+
+std::size_t guard_storages() {
+  g_guards = true;
+  return g_violations;
+}
+
 Storage Storage::allocate(Device device, std::size_t bytes) {
-  const std::size_t size = build::exact_allocation ? std::max<std::size_t>(bytes, 1) : rounded(bytes);
-  void* data = pool(device).take(size);
+  const bool guarded = g_guards && !build::exact_allocation;
+  const std::size_t wanted = bytes + (guarded ? kGuardBytes : 0);
+  const std::size_t size = build::exact_allocation ? std::max<std::size_t>(wanted, 1) : rounded(wanted);
+  char* data = static_cast<char*>(pool(device).take(size));
   Storage s;
   s.block_ = std::make_shared<Block>(device, data, bytes);
-  s.block_->release = [=] { pool(device).give(data, size); };
-  if constexpr (build::exact_allocation)
-    on_queue(device, "allocate", [&](auto& q) { memory::fill_bytes(q, data, 0xFF, bytes); });
+  s.block_->release = [=] {
+    if (guarded) look_at_guard(device, data + bytes);
+    pool(device).give(data, size);
+  };
+  if (guarded || build::exact_allocation)
+    on_queue(device, "allocate", [&](auto& q) { memory::fill_bytes(q, data, kGarbage, bytes); });
+  if (guarded) set_guard(device, data + bytes);
   return s;
 }
 

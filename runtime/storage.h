@@ -47,6 +47,9 @@ struct PoolStats {
   std::size_t requests_to_system = 0;
 };
 PoolStats pool_stats(Device device);
+/// For tests: from now on every storage starts as NaN patterns and is followed by a guard, which is looked at
+/// when the storage is released. Returns the number of storages found written past their end so far.
+std::size_t guard_storages();
 /// Gives back to the system what is not in use.
 void trim_pool(Device device);
 

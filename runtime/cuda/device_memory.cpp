@@ -15,6 +15,13 @@ CudaQueue& cuda_queue() {
   return queue;
 }
 
+int cuda_device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
 namespace memory {
 
 void* allocate(CudaQueue&, std::size_t bytes) {
