@@ -42,9 +42,9 @@ class Random {
   /// An integer in [0, n), n >= 1.
   std::int64_t below(std::int64_t n, std::uint64_t index) const {
     const PhiloxDraw d = philox(seed_, stream_, index);
+    __extension__ using Wide = unsigned __int128;
     const std::uint64_t wide = static_cast<std::uint64_t>(d.v[0]) << 32 | d.v[1];
-    return static_cast<std::int64_t>((static_cast<unsigned __int128>(wide) * static_cast<std::uint64_t>(n)) >>
-                                     64);
+    return static_cast<std::int64_t>((static_cast<Wide>(wide) * static_cast<std::uint64_t>(n)) >> 64);
   }
   /// Mean 0, variance 1 (Box and Muller).
   double normal(std::uint64_t index) const {

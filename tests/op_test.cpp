@@ -50,27 +50,27 @@ std::vector<Doubles> draw_all(const OpCase& c, std::optional<Domain> domain = {}
 
 /// The output and the gradients of the inputs that want one, for a random gradient of the output (a sum of
 /// ones would hide permutations, and the whole gradient of a softmax).
-struct Run {
+struct Outcome {
   Tensor output;
   std::vector<Tensor> grads;
 };
 
-Run run(const OpCase& c, const std::vector<Doubles>& values, DType dtype, Device device) {
+Outcome run_case(const OpCase& c, const std::vector<Doubles>& values, DType dtype, Device device) {
   std::vector<Var> inputs;
   for (std::size_t i = 0; i < values.size(); ++i) {
     Tensor t = tensor_of(c.inputs[i].shape, values[i], dtype, device);
     inputs.push_back(c.inputs[i].grad ? Var::leaf(std::move(t)) : Var::constant(std::move(t)));
   }
   const Var y = c.f(inputs);
-  Run r{y.value(), {}};
-  const Tensor gy = tensor_of(y.shape(), draw({y.shape()}, Domain::normal, 1000), dtype, device);
+  Outcome r{y.value(), {}};
+  const Tensor gy = tensor_of(y.shape(), draw(Input{y.shape()}, Domain::normal, 1000), dtype, device);
   backward({&y, 1}, {&gy, 1});
   for (const Var& x : inputs)
     if (x.wants_grad()) r.grads.push_back(x.grad_buffer());
   return r;
 }
 
-void expect_close(const Run& got, const Run& want, double tolerance) {
+void expect_close(const Outcome& got, const Outcome& want, double tolerance) {
   const auto compare = [&](const Tensor& a, const Tensor& b, const std::string& what) {
     ASSERT_EQ(a.shape(), b.shape()) << what;
     EXPECT_TRUE(close(values_of(a), values_of(b), tolerance, scale_of(values_of(b), 1e-6))) << what;
@@ -81,7 +81,7 @@ void expect_close(const Run& got, const Run& want, double tolerance) {
     compare(got.grads[i], want.grads[i], fmt::format("gradient {}", i));
 }
 
-void expect_same_bits(const Run& a, const Run& b, const std::string& what) {
+void expect_same_bits(const Outcome& a, const Outcome& b, const std::string& what) {
   EXPECT_TRUE(same_bits(a.output, b.output)) << what << ": output";
   ASSERT_EQ(a.grads.size(), b.grads.size());
   for (std::size_t i = 0; i < a.grads.size(); ++i)
@@ -103,15 +103,15 @@ TEST_P(Ops, reference) {
   const OpCase& c = GetParam();
   const auto values = draw_all(c);
   const Doubles want = c.reference(values);
-  EXPECT_TRUE(close(values_of(run(c, values, DType::f64, Device::cpu).output), want, c.f64_tolerance,
+  EXPECT_TRUE(close(values_of(run_case(c, values, DType::f64, Device::cpu).output), want, c.f64_tolerance,
                     scale_of(want, 1e-6)));
 }
 
 TEST_P(Ops, gradient) {
   const OpCase& c = GetParam();
   auto values = draw_all(c);
-  const Run r = run(c, values, DType::f64, Device::cpu);
-  const Doubles gy = draw({r.output.shape()}, Domain::normal, 1000);
+  const Outcome r = run_case(c, values, DType::f64, Device::cpu);
+  const Doubles gy = draw(Input{r.output.shape()}, Domain::normal, 1000);
   const auto objective = [&] {
     const Doubles y = c.reference(values);
     return std::inner_product(y.begin(), y.end(), gy.begin(), 0.0);
@@ -144,7 +144,7 @@ TEST_P(Ops, gradient) {
 TEST_P(Ops, precision) {
   const OpCase& c = GetParam();
   const auto values = draw_all(c);
-  expect_close(run(c, values, DType::f32, Device::cpu), run(c, values, DType::f64, Device::cpu),
+  expect_close(run_case(c, values, DType::f32, Device::cpu), run_case(c, values, DType::f64, Device::cpu),
                c.f32_tolerance);
 }
 
@@ -153,7 +153,7 @@ TEST_P(Ops, adversarial) {
   for (Domain d : c.adversarial) {
     const auto values = draw_all(c, d);
     const Doubles want = c.reference(values);
-    EXPECT_TRUE(close(values_of(run(c, values, DType::f32, Device::cpu).output), want, c.f32_tolerance,
+    EXPECT_TRUE(close(values_of(run_case(c, values, DType::f32, Device::cpu).output), want, c.f32_tolerance,
                       scale_of(want, 1e-6)))
         << "domain " << static_cast<int>(d);
   }
@@ -164,11 +164,11 @@ TEST_P(Ops, repeat) {
   const auto values = draw_all(c);
   const int threads = num_threads();
   for (DType dtype : {DType::f32, DType::f64}) {
-    const Run first = run(c, values, dtype, Device::cpu);
-    expect_same_bits(run(c, values, dtype, Device::cpu), first, "a second time");
+    const Outcome first = run_case(c, values, dtype, Device::cpu);
+    expect_same_bits(run_case(c, values, dtype, Device::cpu), first, "a second time");
     for (int t = 1; t <= 3 && c.thread_invariant; ++t) {
       set_num_threads(t);
-      expect_same_bits(run(c, values, dtype, Device::cpu), first, fmt::format("on {} threads", t));
+      expect_same_bits(run_case(c, values, dtype, Device::cpu), first, fmt::format("on {} threads", t));
     }
     set_num_threads(threads);
   }
@@ -181,11 +181,11 @@ TEST_P(Ops, cuda) {
     GTEST_SKIP() << "no CUDA device, and the kernels do not run on the host in this build";
   const auto values = draw_all(c);
   for (DType dtype : {DType::f32, DType::f64}) {
-    const Run first = run(c, values, dtype, Device::cuda);
-    expect_close(first, run(c, values, dtype, Device::cpu),
+    const Outcome first = run_case(c, values, dtype, Device::cuda);
+    expect_close(first, run_case(c, values, dtype, Device::cpu),
                  dtype == DType::f32 ? c.f32_tolerance : c.f64_tolerance);
     cuda_on_host::every_schedule([&] {
-      expect_same_bits(run(c, values, dtype, Device::cuda), first, "again, or under another schedule");
+      expect_same_bits(run_case(c, values, dtype, Device::cuda), first, "again, or under another schedule");
     });
   }
 }
