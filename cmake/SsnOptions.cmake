@@ -50,4 +50,5 @@ if(SSN_SANITIZE STREQUAL "address")
 elseif(SSN_SANITIZE STREQUAL "race")
   set(SSN_EXACT_ALLOCATION true)
 endif()
+include(GNUInstallDirs)  # config.h names the place of installed data
 configure_file(${PROJECT_SOURCE_DIR}/runtime/config.h.in ${PROJECT_BINARY_DIR}/generated/runtime/config.h @ONLY)
