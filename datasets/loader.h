@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -76,15 +77,19 @@ struct PrefetchOptions {
 class Prefetcher {
  public:
   Prefetcher(const Loader& loader, PrefetchOptions options);
+  /// The same for batches from elsewhere: `make(epoch, step, part)` is called on the thread.
+  using Make = std::function<Batch(std::int64_t epoch, std::int64_t step, std::int64_t part)>;
+  Prefetcher(Make make, std::int64_t steps_per_epoch, PrefetchOptions options);
   Prefetcher(const Prefetcher&) = delete;
   /// The next batch; none after the last. Throws what preparing it threw, also when called again.
   std::optional<Batch> next();
 
  private:
-  void run(std::stop_token stop);
-  bool push(std::stop_token stop, Batch batch);
+  void run(const std::stop_token& stop);
+  bool push(const std::stop_token& stop, Batch batch);
 
-  const Loader& loader_;
+  Make make_;
+  std::int64_t steps_;
   PrefetchOptions options_;
   std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -1,0 +1,240 @@
+#include "datasets/dataset.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <span>
+
+#include "datasets/cifar.h"
+#include "datasets/idx.h"
+#include "datasets/synthetic.h"
+#include "runtime/config.h"
+#include "runtime/text.h"
+
+namespace ssn {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr Where kData = "--data";
+
+/// NAME:DETAIL taken apart.
+struct Spec {
+  std::string name, detail;
+};
+
+struct Sets {
+  ImageSet train, test;
+  std::int64_t classes;
+};
+
+struct SyntheticSpec {
+  InputShape input;
+  std::int64_t count;
+};
+
+/// The positive numbers of "3x32x32"; empty if the text is anything else or one is above 2^31 − 1.
+std::vector<std::int64_t> parse_extents(std::string_view text) {
+  std::vector<std::int64_t> extents;
+  const char *at = text.data(), *end = at + text.size();
+  for (;;) {
+    std::int32_t value = 0;
+    const auto [stop, error] = std::from_chars(at, end, value);
+    if (error != std::errc() || value <= 0) return {};
+    extents.push_back(value);
+    if (stop == end) return extents;
+    if (*stop != 'x') return {};
+    at = stop + 1;
+  }
+}
+
+SyntheticSpec parse_synthetic(const std::string& detail) {
+  if (detail.empty()) return {{{3, 32, 32}, 10}, 2000};
+  const std::vector<std::int64_t> e = parse_extents(detail);
+  check_usage(e.size() == 5, kData,
+              "expected synthetic:CxHxWxCLASSESxN, such as synthetic:3x32x32x10x2000, found '{}'", detail);
+  constexpr double kMostBytes = 1ull << 36;
+  const double sample = static_cast<double>(e[0]) * static_cast<double>(e[1]) * static_cast<double>(e[2]);
+  check_usage(sample * static_cast<double>(e[3] + e[4]) <= kMostBytes, kData,
+              "synthetic:{} would take more than 64 GiB: ask for less", detail);
+  check_usage(e[4] >= e[3], kData,
+              "synthetic:{} has {} classes, but {} images only: ask for one a class at least", detail, e[3],
+              e[4]);
+  return {{{e[0], e[1], e[2]}, e[3]}, e[4]};
+}
+
+/// Where the sample is: SSN_DATA_DIR, or else beside the program's own prefix, in the source tree, or where
+/// it was to be installed.
+std::string sample_directory(const std::string& name) {
+  if (const char* given = std::getenv("SSN_DATA_DIR"); given != nullptr && *given != '\0')
+    return fs::path(given) / name;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path places[] = {program.parent_path().parent_path() / "share/shapeshifter",
+                             build::source_data_dir, build::install_data_dir};
+  for (const fs::path& place : places)
+    if (fs::is_directory(place / name, error)) return place / name;
+  fail(kData,
+       "the sample '{}' was found neither in {} nor in {} nor in {}: set SSN_DATA_DIR to the directory that "
+       "holds it",
+       name, places[0].string(), places[1].string(), places[2].string());
+}
+
+Sets read_idx(const std::string& directory, std::int64_t classes) {
+  Sets sets{.train = read_idx_set(directory, "train", classes), .test = {}, .classes = classes};
+  if (classes == 0) sets.classes = 1 + *std::ranges::max_element(sets.train.labels.span<std::int32_t>());
+  sets.test = read_idx_set(directory, "t10k", sets.classes);
+  return sets;
+}
+
+Sets read_cifar10(const std::string& directory) {
+  std::vector<std::string> names;
+  for (int i = 1; i <= 5; ++i) names.push_back(fmt::format("data_batch_{}.bin", i));
+  return {read_cifar(directory, names, kCifar10),
+          read_cifar(directory, std::vector<std::string>{"test_batch.bin"}, kCifar10), 10};
+}
+
+Sets read_cifar100(const std::string& directory) {
+  const auto read = [&](const char* name) {
+    return read_cifar(directory, std::vector<std::string>{name}, kCifar100);
+  };
+  return {read("train.bin"), read("test.bin"), 100};
+}
+
+Sets generate_synthetic(const std::string& detail, std::uint64_t seed) {
+  const auto [input, count] = parse_synthetic(detail);
+  return {synthetic_images(input, count, seed, 0),
+          synthetic_images(input, std::max<std::int64_t>(1, count / 5), seed, 1), input.classes};
+}
+
+/// What load_dataset knows of a name.
+struct Format {
+  const char* name;
+  enum Detail { none, directory, optional } detail;
+  InputShape input;  // no classes: the files or the detail tell
+  Augmentation augmentation;
+  Sets (*read)(const std::string& detail, std::uint64_t seed);
+};
+
+const Format kFormats[] = {
+    {"digits",
+     Format::none,
+     {{1, 8, 8}, 10},
+     {.crop_padding = 1},
+     [](const std::string&, std::uint64_t) { return read_idx(sample_directory("digits"), 10); }},
+    {"mnist",
+     Format::directory,
+     {{1, 28, 28}, 10},
+     {.crop_padding = 2},
+     [](const std::string& path, std::uint64_t) { return read_idx(path, 10); }},
+    {"idx",
+     Format::directory,
+     {},
+     {},
+     [](const std::string& path, std::uint64_t) { return read_idx(path, 0); }},
+    {"cifar10",
+     Format::directory,
+     {{3, 32, 32}, 10},
+     {.flip = true, .crop_padding = 4, .cutout = 16},
+     [](const std::string& path, std::uint64_t) { return read_cifar10(path); }},
+    {"cifar100",
+     Format::directory,
+     {{3, 32, 32}, 100},
+     {.flip = true, .crop_padding = 4, .cutout = 16},
+     [](const std::string& path, std::uint64_t) { return read_cifar100(path); }},
+    {"glyphs",
+     Format::directory,
+     {{3, 32, 32}, 100},
+     {.crop_padding = 4},
+     [](const std::string& path, std::uint64_t) { return read_cifar100(path); }},
+    {"synthetic", Format::optional, {}, {}, generate_synthetic},
+};
+
+Spec parse_spec(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (colon == text.npos) return {std::string(text), ""};
+  return {std::string(text.substr(0, colon)), std::string(text.substr(colon + 1))};
+}
+
+const Format& find_format(const Spec& spec) {
+  const auto* format = std::ranges::find(kFormats, spec.name, &Format::name);
+  check_usage(format != std::end(kFormats), kData, "there is no data set '{}'; {}", spec.name,
+              suggestion(spec.name, dataset_names()));
+  check_usage(format->detail != Format::none || spec.detail.empty(), kData,
+              "{} comes with the project and takes no path; found '{}'", spec.name, spec.detail);
+  check_usage(format->detail != Format::directory || !spec.detail.empty(), kData,
+              "{} needs the directory of its files: {}:DIR", spec.name, spec.name);
+  return *format;
+}
+
+ImageSize size_of_images(const ImageSet& set) {
+  const Shape& s = set.images.shape();
+  return {.channels = s[3], .height = s[1], .width = s[2]};
+}
+
+void resize_set(ImageSet& set, const ImageSize& size) {
+  set.images = convert_channels(resize_images(set.images, size.height, size.width), size.channels);
+}
+
+/// Lengths in pixels follow the images to another size.
+Augmentation scaled(Augmentation augmentation, double factor) {
+  const auto scale = [&](std::int64_t& length) {
+    length = std::llround(static_cast<double>(length) * factor);
+  };
+  scale(augmentation.crop_padding), scale(augmentation.cutout);
+  return augmentation;
+}
+
+}  // namespace
+
+ImageSize ImageSize::parse(std::string_view text) {
+  const std::vector<std::int64_t> e = parse_extents(text);
+  check_usage(e.size() == 3, "image size", "expected CxHxW, such as 3x32x32, found '{}'", text);
+  return {e[0], e[1], e[2]};
+}
+
+Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
+  const Spec spec = parse_spec(text);
+  const Format& format = find_format(spec);
+  Sets sets = format.read(spec.detail, options.seed);
+  const ImageSize size = size_of_images(sets.train);
+  check(size == size_of_images(sets.test), kData,
+        "{}: the training images are {}, but the test images are {}", text, size.text(),
+        size_of_images(sets.test).text());
+  Dataset data{.name = spec.name,
+               .train = sets.train,
+               .test = sets.test,
+               .input = {size, sets.classes},
+               .normalization = {},
+               .augmentation = format.augmentation};
+  if (options.input) {
+    const ImageSize& wanted = *options.input;
+    check_usage(wanted.channels == size.channels || wanted.channels == 1 || size.channels == 1, kData,
+                "{} has images of {} channels, which cannot be turned into {}", text, size.channels,
+                wanted.channels);
+    resize_set(data.train, wanted);
+    resize_set(data.test, wanted);
+    data.input.size = wanted;
+    data.augmentation =
+        scaled(format.augmentation, static_cast<double>(wanted.height) / static_cast<double>(size.height));
+  }
+  data.normalization = normalization_of(data.train.images);
+  return data;
+}
+
+std::optional<InputShape> known_input_shape(std::string_view text) {
+  const Spec spec = parse_spec(text);
+  const Format& format = find_format(spec);
+  if (format.detail == Format::optional) return parse_synthetic(spec.detail).input;
+  if (format.input.classes == 0) return {};
+  return format.input;
+}
+
+std::vector<std::string> dataset_names() {
+  std::vector<std::string> names;
+  for (const Format& format : kFormats) names.emplace_back(format.name);
+  return names;
+}
+
+}  // namespace ssn
