@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/shape.h"
+#include "ssn/budget.h"
+
+// The arithmetic behind a plan: how large the groups are, and where in its group a layer's templates lie.
+namespace ssn {
+
+/// Divides `budget` over the groups: a group of one layer gets that layer's size; the rest goes to the others
+/// in proportion to the sum of their layers' sizes. If less than one parameter is left for each of them, all
+/// groups get their proportional share. Every share is at least 1, and they add up to the budget exactly
+/// (floors plus largest remainders; ties: the lower group), unless all groups have one layer and the budget
+/// is larger than all layers: then what is over stays out. A budget below one parameter a group is a
+/// UsageError.
+std::vector<std::int64_t> split_budget(std::span<const std::int64_t> sizes, std::span<const int> groups,
+                                       int count, std::int64_t budget);
+/// Each group as large as its largest layer.
+std::vector<std::int64_t> largest_layers(std::span<const std::int64_t> sizes, std::span<const int> groups,
+                                         int count);
+
+/// The rule that spreads templates over a group (the paper's round robin).
+enum class Allocation : std::uint8_t {
+  cursor,     // the next free slots, slots being multiples of the layer's size
+  ref_block,  // the published code's: a counter for each length of a layer's templates
+};
+std::string_view name_of(Allocation allocation);
+Allocation allocation_rule(std::string_view name);
+
+/// For each layer of a group with `parameters` parameters, in order, the starts of its K_i = min(K, ⌊N/n⌋)
+/// templates; none for a layer that is larger than the group.
+using Offsets = std::vector<std::vector<std::int64_t>>;
+Offsets allocate_cursor(std::span<const std::int64_t> sizes, std::int64_t parameters, int templates);
+Offsets allocate_ref_block(std::span<const Shape> shapes, std::int64_t parameters, int templates);
+
+}  // namespace ssn

@@ -1,0 +1,79 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "autograd/ops.h"
+#include "autograd/parameters.h"
+#include "ssn/plan.h"
+
+namespace ssn {
+
+/// What is kept of generated weights. Both give the same bits.
+enum class WeightPolicy : std::uint8_t {
+  lean,   // nothing: a weight is generated for each use in forward and backward; one layer's at a time
+  eager,  // a group's weights are generated in one call at its first use and kept until the values change;
+          // their gradients are kept until the last has arrived and carried on in one call
+};
+std::string_view name_of(WeightPolicy policy);
+WeightPolicy weight_policy(std::string_view name);
+
+/// Owns the groups' parameters and makes every layer's weight of them. The network without sharing is the
+/// plan in which each layer has a group of its own.
+///
+///   SharedWeights weights(parameters, options, policy);
+///   Model model(weights, parameters);   // requests weights, adds its ordinary parameters
+///   weights.build();                    // plans, adds the groups and coefficients
+///   parameters.build();
+///
+/// A step: forward, backward(), finish_backward() (once for each backward pass), optimizer,
+/// parameters.values_changed(). One thread.
+class SharedWeights final : public WeightFactory {
+ public:
+  SharedWeights(Parameters& parameters, PlanOptions options, WeightPolicy policy = WeightPolicy::eager);
+  ~SharedWeights() override;
+
+  int request(WeightRequest request) override;
+  /// Ends the asking. Needs all ordinary parameters added (for the counts), and Parameters::build() after it.
+  void build();
+  /// Valid after build().
+  const Plan& plan() const;
+
+  /// Declares a use, unless NoGrad is in force: its group is complete when every declared use that is still
+  /// alive has added its gradient.
+  Var use(int number) override;
+
+  /// `callback(group)` when the group's gradient is complete, in backward() or, for groups of which some use
+  /// got no gradient, in finish_backward() in the order of the groups: once a group and step, in an order
+  /// that is the same on every rank.
+  void on_group_complete(std::function<void(int group)> callback);
+  /// Off for all but the last micro-batch of a step: backward passes add gradients but report nothing.
+  void set_reporting(bool on) { reporting_ = on; }
+  /// After every backward(): carries on gradients that still wait, reports the groups that were not, and
+  /// makes ready for the next pass.
+  void finish_backward();
+  /// Instead, after an exception in backward(): forgets gradients that still wait.
+  void abandon_backward();
+
+ private:
+  struct Use;
+  struct Group;
+  WeightRecipe recipe(const PlannedLayer& layer) const;
+  Tensor kept_weight(int number);
+  void arrived(int number, const Tensor& gradient);
+  void carry_on(Group& group);
+  void report(int group);
+
+  Parameters& parameters_;
+  PlanOptions options_;
+  WeightPolicy policy_;
+  std::vector<WeightRequest> requests_;
+  Plan plan_;
+  std::vector<WeightRecipe> recipes_;  // one a layer
+  std::vector<std::shared_ptr<Group>> groups_;
+  std::function<void(int)> callback_;
+  bool reporting_ = true;
+};
+
+}  // namespace ssn
