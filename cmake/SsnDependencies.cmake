@@ -2,6 +2,8 @@
 find_package(fmt REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(MPI REQUIRED COMPONENTS C)
+# mpi.h would declare the C++ bindings, which need a library of their own.
+set_property(TARGET MPI::MPI_C APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(CLI11 REQUIRED)

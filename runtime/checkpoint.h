@@ -1,0 +1,43 @@
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "runtime/hdf5_file.h"
+#include "runtime/tensor.h"
+
+namespace ssn {
+
+/// What a checkpoint holds: tensors and attributes under names that form a tree ("optimizer/momentum",
+/// "trainer/step"). A name may be used once, and is not the beginning of a tensor's path (an attribute may
+/// sit on a tensor: "theta/unit").
+struct Archive {
+  std::map<std::string, Tensor> tensors;
+  std::map<std::string, Attribute> attributes;
+  /// The version of the program that wrote it; set by load_checkpoint.
+  std::string program_version;
+
+  /// Errors name the entry that is missing or of another type.
+  const Tensor& tensor(const std::string& name) const;
+  template <class T>
+  const T& attribute(const std::string& name) const {
+    const auto it = attributes.find(name);
+    check(it != attributes.end(), "checkpoint", "it has no attribute {}", name);
+    check(std::holds_alternative<T>(it->second), "checkpoint",
+          "its attribute {} has another type than expected", name);
+    return std::get<T>(it->second);
+  }
+};
+
+/// Writes an HDF5 file (format version 1, see checkpoint.cpp) under a temporary name beside `path`, makes it
+/// durable and renames it. If anything fails (no permission, disk full) the temporary file is removed, a file
+/// that was at `path` stands untouched, and an Error says why.
+void save_checkpoint(const std::string& path, const Archive& archive);
+/// Reads all of it onto the CPU. A file that is missing, truncated, damaged, foreign or of a later format is
+/// an Error.
+Archive load_checkpoint(const std::string& path);
+
+/// Replaces a small file as save_checkpoint does: readers see the old text or the new one, never a part.
+void atomic_write_text(const std::string& path, std::string_view text);
+
+}  // namespace ssn

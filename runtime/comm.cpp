@@ -1,0 +1,154 @@
+#include "runtime/comm.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+
+#include "runtime/error.h"
+
+namespace ssn {
+
+void Comm::count(Traffic& traffic, std::size_t bytes) {
+  if (size_ == 1) return;
+  ++traffic.calls;
+  traffic.bytes += static_cast<std::int64_t>(bytes);
+}
+
+SumHandle Comm::start(void* data, std::int64_t count, DType dtype) {
+  const std::int64_t bytes = size_ == 1 ? 0 : count * static_cast<std::int64_t>(size_of(dtype));
+  this->count(traffic_.sum, static_cast<std::size_t>(bytes));
+  const SumHandle handle{++started_, bytes};
+  if (count > 0) sum(handle.id, data, count, dtype);
+  return handle;
+}
+
+SumHandle Comm::start_sum(const Tensor& data) {
+  check(data.dtype() == DType::f32 || data.dtype() == DType::f64, "sum over ranks",
+        "needs f32 or f64, found {}", name_of(data.dtype()));
+  if (data.device() == Device::cpu || size_ == 1) return start(data.raw(), data.size(), data.dtype());
+  const Tensor host = data.to(Device::cpu);
+  const SumHandle handle = start(host.raw(), host.size(), host.dtype());
+  finish(handle.id);
+  data.copy_from(host);
+  return handle;
+}
+
+void Comm::broadcast(std::span<std::byte> data, int root) {
+  check(root >= 0 && root < size_, "broadcast", "the root is rank {}, there are {} ranks", root, size_);
+  count(traffic_.other, data.size());
+  if (!data.empty()) broadcast_bytes(data.data(), data.size(), root);
+}
+
+void Comm::broadcast(const Tensor& data, int root) {
+  if (size_ == 1) return;
+  const Tensor host = data.to(Device::cpu);
+  broadcast(std::span(static_cast<std::byte*>(host.raw()), host.bytes()), root);
+  if (data.device() != Device::cpu) data.copy_from(host);
+}
+
+void Comm::broadcast(std::string& text, int root) {
+  std::uint64_t bytes = text.size();
+  broadcast(std::as_writable_bytes(std::span(&bytes, 1)), root);
+  text.resize(bytes);
+  broadcast(std::as_writable_bytes(std::span(text)), root);
+}
+
+std::vector<std::byte> Comm::collect(std::span<const std::byte> data, bool everywhere) {
+  count(traffic_.other, data.size());
+  const bool receives = everywhere || rank_ == 0;
+  std::vector<std::byte> all(receives ? data.size() * static_cast<std::size_t>(size_) : 0);
+  if (!data.empty()) gather_bytes(data.data(), data.size(), all.data(), everywhere);
+  return all;
+}
+
+void Comm::sum_in_rank_order(std::span<double> values) {
+  if (size_ == 1) return;
+  const std::vector<std::byte> all = allgather(std::as_bytes(values));
+  std::vector<double> one(values.size());
+  for (int r = 0; r < size_; ++r) {
+    const std::byte* from = all.data() + static_cast<std::size_t>(r) * values.size_bytes();
+    std::copy(from, from + values.size_bytes(), reinterpret_cast<std::byte*>(one.data()));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = r == 0 ? one[i] : values[i] + one[i];
+  }
+}
+
+double Comm::sum_in_rank_order(double value) {
+  sum_in_rank_order(std::span(&value, 1));
+  return value;
+}
+
+std::uint32_t Comm::agree(std::uint32_t flags) {
+  count(traffic_.control, sizeof flags);
+  return or_flags(flags);
+}
+
+void SoloComm::abort(std::string_view message, int exit_code) {
+  fmt::print(stderr, "error: {}\n", message);
+  std::fflush(nullptr);
+  std::_Exit(exit_code);
+}
+
+namespace {
+
+/// How a rank's body ended; no message unless by an exception.
+struct Outcome {
+  int code = 0;
+  std::string message;
+};
+
+Outcome outcome_of(const std::function<int()>& body) {
+  const char* debug = std::getenv("SSN_DEBUG");
+  const auto text = [&](const Error& e) {
+    return debug && std::string_view(debug) == "1" ? fmt::format("{} ({})", e.what(), e.where())
+                                                   : std::string(e.what());
+  };
+  try {
+    return {body(), ""};
+  } catch (const UsageError& e) {
+    return {2, text(e)};
+  } catch (const Error& e) {
+    return {1, text(e)};
+  } catch (const std::bad_alloc&) {
+    return {1, "no memory left: lower --batch"};
+  } catch (const std::exception& e) {
+    return {1, fmt::format("{}", e.what())};
+  }
+}
+
+/// One line a different message, with the ranks that found it unless all did.
+void print_errors(const std::vector<Outcome>& outcomes) {
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    if (!outcomes[r].message.empty()) ranks_of[outcomes[r].message].push_back(static_cast<int>(r));
+  }
+  for (const auto& [message, ranks] : ranks_of) {
+    if (ranks.size() == outcomes.size())
+      fmt::print(stderr, "error: {}\n", message);
+    else
+      fmt::print(stderr, "error on rank {}: {}\n", fmt::join(ranks, ", "), message);
+  }
+}
+
+}  // namespace
+
+int run_ranks(Comm& comm, const std::function<int()>& body) {
+  // Ranks that find the same error come here within moments of each other; the others may be anywhere, for
+  // ever.
+  constexpr double kPatience = 3;
+  const Outcome mine = outcome_of(body);
+  const auto texts =
+      comm.meet(fmt::format("{} {}", mine.code, mine.message), mine.message.empty() ? -1 : kPatience);
+  if (!texts) comm.abort(mine.message, mine.code);
+  std::vector<Outcome> all;
+  int code = 0;
+  for (const std::string& text : *texts) {
+    const std::size_t blank = text.find(' ');
+    all.push_back({std::stoi(text.substr(0, blank)), text.substr(blank + 1)});
+    code = std::max(code, all.back().code);
+  }
+  if (comm.rank() == 0) print_errors(all);
+  return code;
+}
+
+}  // namespace ssn

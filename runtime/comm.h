@@ -1,0 +1,159 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/storage.h"
+#include "runtime/tensor.h"
+
+namespace ssn {
+
+/// A sum that was started. `bytes` is the payload that this rank handed over, 0 on one rank.
+struct SumHandle {
+  std::int64_t id = 0;
+  std::int64_t bytes = 0;
+};
+
+/// What a rank has handed over so far, a line a purpose; nothing is counted on one rank.
+struct Traffic {
+  std::int64_t calls = 0;
+  std::int64_t bytes = 0;
+};
+struct CommTraffic {
+  Traffic sum;      // start_sum: the gradient's payload
+  Traffic control;  // agree
+  Traffic other;    // broadcast, gather, allgather, sum_in_rank_order
+};
+
+/// How gradients are summed. `window`: every rank adds its slice of all ranks' buffers in shared memory, in
+/// the order of the ranks; only between ranks of one node. `allreduce`: MPI_Allreduce in pieces of 256 KiB.
+/// `automatic`: the window where possible, unless the environment has SSN_SUM=window or SSN_SUM=allreduce.
+enum class SumPath { automatic, window, allreduce };
+
+/// The ranks of a run. All functions but rank, size, local_size, traffic and abort are collective: every rank
+/// calls the same ones in the same order with the same sizes, from one thread at a time.
+class Comm {
+ public:
+  Comm() = default;
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+  virtual ~Comm() = default;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  /// Ranks on this node.
+  int local_size() const { return local_size_; }
+  /// "1 rank", "4 ranks on 1 node, summed in shared memory".
+  virtual std::string text() const = 0;
+
+  /// CPU memory that start_sum sums fastest, aligned to 256; contents undefined. Drop it before the
+  /// communicator.
+  virtual Storage allocate(std::size_t bytes) = 0;
+
+  /// Starts replacing every element by its sum over the ranks; the data belongs to the sum until `wait`.
+  /// Deterministic for the same ranks and sizes; the window adds in the order of the ranks whatever the size.
+  /// On several ranks the data lies on each at the same place of the same `allocate`d storage, or on each
+  /// elsewhere.
+  SumHandle start_sum(std::span<float> data) { return start(data.data(), std::ssize(data), DType::f32); }
+  SumHandle start_sum(std::span<double> data) { return start(data.data(), std::ssize(data), DType::f64); }
+  /// f32 or f64, any device.
+  SumHandle start_sum(const Tensor& data);
+  void wait(const SumHandle& handle) { finish(handle.id); }
+  void wait_all() { finish(started_); }
+
+  /// Copies the root's bytes to all ranks.
+  void broadcast(std::span<std::byte> data, int root = 0);
+  /// Any device.
+  void broadcast(const Tensor& data, int root = 0);
+  void broadcast(std::string& text, int root = 0);
+  /// The ranks' data one after another (size() times as much), on all ranks, or on rank 0 (nothing on the
+  /// others).
+  std::vector<std::byte> allgather(std::span<const std::byte> data) { return collect(data, true); }
+  std::vector<std::byte> gather(std::span<const std::byte> data) { return collect(data, false); }
+  /// Every rank's value, on all ranks.
+  template <class T>
+  std::vector<T> allgather(const T& value);
+  /// Replaces each value by ((rank 0 + rank 1) + rank 2) + ...: the same bits on all ranks. For metrics and
+  /// statistics.
+  void sum_in_rank_order(std::span<double> values);
+  double sum_in_rank_order(double value);
+  /// The flags of all ranks, or-ed bit by bit: `if (comm.agree(stop))`. Four bytes of control traffic.
+  std::uint32_t agree(std::uint32_t flags);
+  virtual void barrier() = 0;
+
+  /// What was handed over since the start.
+  const CommTraffic& traffic() const { return traffic_; }
+
+  /// Prints the message with this rank's number and ends all ranks with this exit code.
+  [[noreturn]] virtual void abort(std::string_view message, int exit_code = 1) = 0;
+  /// For run_ranks: every rank's text, on all ranks; nothing if some rank has not come here within `seconds`
+  /// (negative: wait for ever). Texts are cut at 4000 bytes. Once only, as the last collective call.
+  virtual std::optional<std::vector<std::string>> meet(std::string_view text, double seconds) = 0;
+
+ protected:
+  virtual void sum(std::int64_t id, void* data, std::int64_t count, DType dtype) = 0;
+  virtual void finish(std::int64_t id) = 0;
+  virtual void broadcast_bytes(std::byte* data, std::size_t bytes, int root) = 0;
+  /// `to` has size() * bytes; with everywhere false it is written on rank 0 only.
+  virtual void gather_bytes(const std::byte* data, std::size_t bytes, std::byte* to, bool everywhere) = 0;
+  virtual std::uint32_t or_flags(std::uint32_t flags) = 0;
+
+  int rank_ = 0, size_ = 1, local_size_ = 1;
+
+ private:
+  SumHandle start(void* data, std::int64_t count, DType dtype);
+  std::vector<std::byte> collect(std::span<const std::byte> data, bool everywhere);
+  void count(Traffic& traffic, std::size_t bytes);
+
+  std::int64_t started_ = 0;
+  CommTraffic traffic_;
+};
+
+template <class T>
+std::vector<T> Comm::allgather(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<std::size_t>(size()));
+  const std::vector<std::byte> bytes = allgather(std::as_bytes(std::span(&value, 1)));
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(all.data()));
+  return all;
+}
+
+/// One rank: every sum is the identity and nothing is counted.
+class SoloComm : public Comm {
+ public:
+  std::string text() const override { return "1 rank"; }
+  Storage allocate(std::size_t bytes) override { return Storage::allocate(Device::cpu, bytes); }
+  void barrier() override {}
+  [[noreturn]] void abort(std::string_view message, int exit_code) override;
+  std::optional<std::vector<std::string>> meet(std::string_view text, double) override {
+    return std::vector{std::string(text)};
+  }
+
+ protected:
+  void sum(std::int64_t, void*, std::int64_t, DType) override {}
+  void finish(std::int64_t) override {}
+  void broadcast_bytes(std::byte*, std::size_t, int) override {}
+  void gather_bytes(const std::byte* data, std::size_t bytes, std::byte* to, bool) override {
+    std::copy(data, data + bytes, to);
+  }
+  std::uint32_t or_flags(std::uint32_t flags) override { return flags; }
+};
+
+/// The communicator over all ranks that a launcher (mpirun, srun) started; without one, SoloComm, and MPI is
+/// not touched. Once a process. Says so on stderr where srun started several tasks that do not know of each
+/// other.
+std::unique_ptr<Comm> make_comm(SumPath path = SumPath::automatic);
+
+/// Runs a program's body on every rank and returns the exit code: the body's own, 2 for a UsageError, 1 for
+/// any other exception. An error that all ranks find is printed once; one that a rank finds alone is printed
+/// with its rank, and the rank ends the others, wherever they wait. On several ranks the largest code is
+/// returned on all.
+int run_ranks(Comm& comm, const std::function<int()>& body);
+
+}  // namespace ssn

@@ -1,0 +1,67 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/tensor.h"
+
+namespace ssn {
+
+/// The value of an HDF5 attribute; strings are UTF-8 without zero bytes.
+using Attribute =
+    std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
+
+/// An HDF5 file. Objects are named by paths from the root ("block1/conv1/weight"; "" is the root). Every
+/// failure is an Error with the file's name and the innermost message of the library. Thread-safe, one call
+/// at a time in the process.
+class Hdf5File {
+ public:
+  Hdf5File() = default;
+  Hdf5File(Hdf5File&& other) noexcept;
+  Hdf5File& operator=(Hdf5File&& other) noexcept;
+  /// Gives up what was not closed: of a file that was created, nothing can be trusted.
+  ~Hdf5File();
+
+  /// For reading.
+  static Hdf5File open(const std::string& path);
+  /// A new file, in place of any that is there. Metadata and (beyond 256 bytes) data carry checksums.
+  static Hdf5File create(const std::string& path);
+  /// Writes out what is pending; the only way to know that a created file is complete.
+  void close();
+
+  const std::string& path() const { return path_; }
+  bool exists(const std::string& object) const;
+  bool is_group(const std::string& object) const;
+  /// Names of the members of a group, sorted.
+  std::vector<std::string> children(const std::string& group) const;
+  /// Creates the group and those above it where missing.
+  void create_group(const std::string& group);
+
+  /// A CPU tensor of the dataset's shape; types other than the DTypes are refused.
+  Tensor read(const std::string& dataset) const;
+  /// Creates the dataset, and the groups above it where missing; any shape, also scalar or empty; any device.
+  void write(const std::string& dataset, const Tensor& tensor);
+
+  bool has_attribute(const std::string& object, const std::string& name) const;
+  /// Integers of any width come as int64, floating-point numbers as double.
+  Attribute attribute(const std::string& object, const std::string& name) const;
+  /// The same, of the type that the caller needs.
+  template <class T>
+  T attribute(const std::string& object, const std::string& name) const {
+    Attribute value = attribute(object, name);
+    check(std::holds_alternative<T>(value), "hdf5", "{}: attribute {} of /{} has another type than expected",
+          path_, name, object);
+    return std::get<T>(std::move(value));
+  }
+  std::map<std::string, Attribute> attributes(const std::string& object) const;
+  void set_attribute(const std::string& object, const std::string& name, const Attribute& value);
+
+ private:
+  std::string path_;
+  std::int64_t file_ = -1;  // the library's identifier
+  bool writes_ = false;
+};
+
+}  // namespace ssn
