@@ -20,7 +20,11 @@ Var bias_add(const Var& x, const Var& b);
 /// The same elements in another shape.
 Var reshape(const Var& x, const Shape& shape);
 
-// ---- ops_nn.cpp
+// ---- ops_shape.cpp
+/// y (..., channels) holds x (..., in) from channel `before` on, and 0 elsewhere.
+Var pad_channels(const Var& x, std::int64_t before, std::int64_t channels);
+
+// ---- ops_conv.cpp
 struct ConvOptions {
   std::int64_t stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
   std::int64_t groups = 1;
@@ -30,6 +34,7 @@ Var conv2d(const Var& x, const Var& w, const ConvOptions& options = {});
 /// y (rows, o) = x (rows, i) w (o, i)ᵀ
 Var linear(const Var& x, const Var& w);
 
+// ---- ops_nn.cpp
 struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;  // running = (1 − momentum) running + momentum batch

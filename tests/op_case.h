@@ -52,6 +52,7 @@ struct OpCase {
 void PrintTo(const OpCase& c, std::ostream* out);  // the name, and a line that reruns the case
 
 std::vector<OpCase> math_cases();
+std::vector<OpCase> shape_cases();
 std::vector<OpCase> norm_cases();
 std::vector<OpCase> pool_cases();
 std::vector<OpCase> loss_cases();

@@ -1,0 +1,23 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layers/layer.h"
+#include "layers/models/network.h"
+
+namespace ssn {
+
+/// What a network for images is made for.
+struct ImageTask {
+  std::int64_t channels, height, width;
+  std::int64_t classes;
+};
+
+/// The network of this name, its weights and parameters asked for in `scope`. An unknown name is a UsageError
+/// with the nearest known one; so is an image too small for it.
+std::unique_ptr<Network> make_network(std::string_view name, const ImageTask& task, const Scope& scope);
+/// Names and patterns that make_network knows, for help texts: "wrn-<depth>-<width>", "resnet-20", ...
+std::vector<std::string> network_names();
+
+}  // namespace ssn

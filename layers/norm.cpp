@@ -1,0 +1,13 @@
+#include "layers/norm.h"
+
+namespace ssn {
+
+BatchNorm::BatchNorm(const Scope& scope, std::int64_t channels)
+    : gain_(scope.parameters.add(scope.name("gain"), {channels}, Section::ordinary, true,
+                                 [](std::int64_t) { return 1.0; })),
+      bias_(scope.parameters.add(scope.name("bias"), {channels}, Section::ordinary, true,
+                                 [](std::int64_t) { return 0.0; })),
+      running_mean_(scope.parameters.add_buffer(scope.name("running_mean"), {channels}, 0)),
+      running_var_(scope.parameters.add_buffer(scope.name("running_var"), {channels}, 1)) {}
+
+}  // namespace ssn

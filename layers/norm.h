@@ -1,0 +1,19 @@
+#pragma once
+#include "layers/layer.h"
+
+namespace ssn {
+
+/// Batch normalisation over the last axis, optionally with ReLU fused behind it. Gain starts at 1, bias at 0.
+class BatchNorm {
+ public:
+  BatchNorm(const Scope& scope, std::int64_t channels);
+  Var operator()(const Var& x, bool training, bool relu) const {
+    return batch_norm(x, gain_, bias_, running_mean_, running_var_, {.training = training, .relu = relu});
+  }
+
+ private:
+  Var gain_, bias_;
+  Tensor running_mean_, running_var_;
+};
+
+}  // namespace ssn
