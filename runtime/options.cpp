@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "runtime/error.h"
 #include "runtime/text.h"
@@ -69,6 +71,13 @@ std::string toml_text(const std::string& text) {
     }
   }
   return out + '"';
+}
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream file(path);
+  check_usage(file.good() && std::filesystem::is_regular_file(path), "options", "--config: cannot read {}",
+              path);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
@@ -147,6 +156,10 @@ Options& Options::positional(std::string name, std::string& value, std::string h
   options_.back().positional = true;
   return flag_only();
 }
+Options& Options::show_default(std::string text) {
+  options_.back().default_text = std::move(text);
+  return *this;
+}
 Options& Options::flag_only() {
   options_.back().in_file = false;
   return *this;
@@ -202,32 +215,32 @@ void Options::assign(Option& option, const std::string& text, std::string_view s
   option.given = true;
 }
 
-void Options::read_file(const std::string& path) {
+void Options::read_text(const std::string& text, const std::string& source) {
   toml::table table;
   try {
-    table = toml::parse_file(path);
+    table = toml::parse(text);
   } catch (const toml::parse_error& error) {
     const auto& begin = error.source().begin;
-    fail_usage("options", "--config {}: {} (line {}, column {})", path, error.description(), begin.line,
+    fail_usage("options", "{}: {} (line {}, column {})", source, error.description(), begin.line,
                begin.column);
   }
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
     const Option* known = find(name);
-    check_usage(known != nullptr && known->in_file, "options", "{}: unknown key '{}' (line {}){}", path, name,
-                node.source().begin.line, hint(name, names(true)));
+    check_usage(known != nullptr && known->in_file, "options", "{}: unknown key '{}' (line {}){}", source,
+                name, node.source().begin.line, hint(name, names(true)));
     Option& option = options_[static_cast<std::size_t>(known - options_.data())];
     const bool text = std::holds_alternative<std::string*>(option.value);
     const bool fits = text ? node.is_string() || node.is_number() : !node.is_string();
-    const std::string source = fmt::format("{}: {} (line {})", path, name, node.source().begin.line);
+    const std::string place = fmt::format("{}: {} (line {})", source, name, node.source().begin.line);
     // A text may be given as a number (budget = 4000000), never a number as a text.
     check_usage(fits && node.is_value() && !node.is_date() && !node.is_time() && !node.is_date_time(),
-                "options", "{}: expected {}, found {}", source,
+                "options", "{}: expected {}, found {}", place,
                 text                                          ? "a text in quotes"
                 : std::holds_alternative<bool*>(option.value) ? std::string("true or false")
                                                               : expected_number("a number", option.limits),
                 text_of(node, true));
-    assign(option, text_of(node, false), source);
+    assign(option, text_of(node, false), place);
   }
 }
 
@@ -280,7 +293,8 @@ bool Options::parse(const std::vector<std::string>& arguments) {
                command_);
   }
   for (Option& option : options_) {
-    if (option.name == "config" && app.count("--config") > 0) read_file(option.given_flag);
+    if (option.name == "config" && app.count("--config") > 0)
+      read_text(text_of_file(option.given_flag), option.given_flag);
   }
   for (Option& option : options_) {
     if (!app.count(option.positional ? option.name : "--" + option.name)) {

@@ -50,9 +50,14 @@ class Options {
   Options& positional(std::string name, std::string& value, std::string help);
   /// The option just added is about this run alone: flag only, and not in to_toml().
   Options& flag_only();
+  /// What the help says of the default of the option just added, where the value does not.
+  Options& show_default(std::string text);
 
   /// Arguments after the command's name. False: --help was asked for, and nothing else was looked at.
   bool parse(const std::vector<std::string>& arguments);
+  /// Takes the keys of a TOML text (`source` names it in errors) before the file and the flags of later calls
+  /// of parse().
+  void read_text(const std::string& text, const std::string& source);
   std::string help() const;
   /// Whether a flag or the file gave it.
   bool given(std::string_view name) const;
@@ -73,7 +78,6 @@ class Options {
   Options& insert(Option option);
   void assign(Option& option, const std::string& text, std::string_view source);
   void check_values_follow(const std::vector<std::string>& arguments) const;
-  void read_file(const std::string& path);
   std::vector<std::string> names(bool file_only) const;
   const Option* find(std::string_view name) const;
 

@@ -112,6 +112,20 @@ TEST(Options, FileUnderFlags) {
   EXPECT_TRUE(options.given("epochs"));
 }
 
+TEST(Options, TextUnderFileUnderFlags) {
+  File file("lr = 2\n");
+  Trial run;
+  Options options = make(run);
+  options.read_text("epochs = 7\nlr = 1\nbudget = '9K'\n", "a checkpoint");
+  options.parse({"--budget", "8K", "--config", file.path.string()});
+  EXPECT_EQ(run.epochs, 7);
+  EXPECT_EQ(run.rate, 2);
+  EXPECT_EQ(run.budget, "8K");
+  EXPECT_TRUE(options.given("epochs"));
+  EXPECT_TRUE(has(refusal([&] { options.read_text("epoch = 1", "a checkpoint"); }),
+                  "a checkpoint: unknown key 'epoch'"));
+}
+
 TEST(Options, WrongFlagsAreNamed) {
   EXPECT_TRUE(has(refusal_of({"--epoch", "3"}), "unknown flag --epoch; did you mean --epochs?"));
   EXPECT_TRUE(has(refusal_of({"--epoch=3"}), "unknown flag --epoch; did you mean --epochs?"));
