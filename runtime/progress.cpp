@@ -38,7 +38,7 @@ std::string duration_text(double seconds) {
 std::string grouped(std::int64_t number) {
   std::string digits = fmt::format("{}", number);
   const std::size_t first = number < 0 ? 1 : 0;
-  for (std::size_t i = digits.size(); i > first + 3;) digits.insert(i -= 3, ",");
+  for (std::size_t i = digits.size(); i > first + 3;) digits.insert(i -= 3, 1, ',');
   return digits;
 }
 
