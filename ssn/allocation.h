@@ -22,6 +22,9 @@ std::vector<std::int64_t> split_budget(std::span<const std::int64_t> sizes, std:
 std::vector<std::int64_t> largest_layers(std::span<const std::int64_t> sizes, std::span<const int> groups,
                                          int count);
 
+/// The layers of each shape, in order; the most frequent shape first (ties: the one seen first).
+std::vector<std::vector<int>> by_frequency(std::span<const Shape> shapes);
+
 /// The rule that spreads templates over a group (the paper's round robin).
 enum class Allocation : std::uint8_t {
   cursor,     // the next free slots, slots being multiples of the layer's size

@@ -57,23 +57,25 @@ class SharedWeights final : public WeightFactory {
   void abandon_backward();
 
  private:
-  struct Use;
+  class Use;
   struct Group;
-  WeightRecipe recipe(const PlannedLayer& layer) const;
-  Tensor kept_weight(int number);
-  void arrived(int number, const Tensor& gradient);
-  void carry_on(Group& group);
-  void report(int group);
+  struct Place {
+    int group, index;
+  };
+  WeightRecipe make_recipe(int number, const Var& theta, const Var& masks);
+  Tensor kept_weight(Place place);
+  void arrived(Place place, const Tensor& gradient);
+  void complete(int group);
 
   Parameters& parameters_;
   PlanOptions options_;
   WeightPolicy policy_;
   std::vector<WeightRequest> requests_;
   Plan plan_;
-  std::vector<WeightRecipe> recipes_;  // one a layer
+  std::vector<Place> places_;  // of each layer
   std::vector<std::shared_ptr<Group>> groups_;
   std::function<void(int)> callback_;
-  bool reporting_ = true;
+  bool reporting_ = true, checked_ = false;
 };
 
 }  // namespace ssn
