@@ -13,8 +13,8 @@ namespace ssn {
 
 /// Images with one label each, on the CPU.
 struct ImageSet {
-  Tensor images;  // u8 (n, h, w, c)
-  Tensor labels;  // i32 (n), each in [0, classes)
+  Tensor images = {};  // u8 (n, h, w, c)
+  Tensor labels = {};  // i32 (n), each in [0, classes)
 
   std::int64_t size() const { return images ? images.shape()[0] : 0; }
 };
@@ -44,8 +44,8 @@ struct Dataset {
 };
 
 struct DatasetOptions {
-  std::optional<ImageSize> input;  // resize to this once, at loading
-  std::uint64_t seed = 0;          // of generated sets
+  std::optional<ImageSize> input = {};  // resize to this once, at loading
+  std::uint64_t seed = 0;               // of generated sets
 };
 
 /// Reads or generates the set named by `spec`, NAME or NAME:PATH:

@@ -16,8 +16,8 @@ namespace ssn {
 
 /// One part of a global batch, on the CPU. An empty part has n = 0.
 struct Batch {
-  Tensor images;                 // f32 (n, h, w, c)
-  Tensor labels;                 // i32 (n)
+  Tensor images = {};            // f32 (n, h, w, c)
+  Tensor labels = {};            // i32 (n)
   std::int64_t global_size = 0;  // samples in all parts of the step
   std::int64_t epoch = 0, step = 0, part = 0;
 
@@ -29,8 +29,8 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   bool shuffle = true;    // a new order each epoch; otherwise the set's own
   bool drop_last = true;  // full batches only, but at least one; otherwise the last may be short
-  Augmentation augmentation;
-  Normalization normalization;
+  Augmentation augmentation = {};
+  Normalization normalization = {};
 
   /// The plain order, every sample once, nothing augmented.
   static LoaderOptions evaluation(std::int64_t batch, const Normalization& normalization);
@@ -68,8 +68,8 @@ struct PrefetchOptions {
   std::int64_t first_part = 0;  // parts [first_part, first_part + part_count) of `parts` are given, one after
   std::int64_t part_count = 1;  // another: rank r of n with m micro-batches takes m from r m of n m
   std::int64_t parts = 1;
-  std::optional<std::int64_t> end_epoch;  // stop before this epoch; none: go on for ever
-  std::int64_t depth = 2;                 // batches prepared ahead
+  std::optional<std::int64_t> end_epoch = {};  // stop before this epoch; none: go on for ever
+  std::int64_t depth = 2;                      // batches prepared ahead
 };
 
 /// Batches in the order (epoch, step, part), prepared ahead by a thread of its own. The loader must outlive
