@@ -51,7 +51,8 @@ template <class Fill>
 void replace_file(const std::string& path, Fill&& fill) {
   namespace fs = std::filesystem;
   const std::string temporary = path + ".partial";
-  check(!fs::is_directory(path), "write", "{}: cannot write it: it is a directory", path);
+  std::error_code ignored;
+  check(!fs::is_directory(path, ignored), "write", "{}: cannot write it: it is a directory", path);
   try {
     fill(temporary);
     make_durable(temporary);

@@ -151,4 +151,17 @@ int run_ranks(Comm& comm, const std::function<int()>& body) {
   return code;
 }
 
+int run_ranks(const std::function<int(Comm&)>& body) {
+  std::unique_ptr<Comm> comm;
+  const Outcome made = outcome_of([&] {
+    comm = make_comm();
+    return 0;
+  });
+  if (comm) return run_ranks(*comm, [&] { return body(*comm); });
+  // A wrong environment is wrong on all ranks, and there is no communicator to find out who is the first.
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (made.code != 2 || !rank || std::string_view(rank) == "0") print_errors({made});
+  return made.code;
+}
+
 }  // namespace ssn

@@ -155,5 +155,7 @@ std::unique_ptr<Comm> make_comm(SumPath path = SumPath::automatic);
 /// with its rank, and the rank ends the others, wherever they wait. On several ranks the largest code is
 /// returned on all.
 int run_ranks(Comm& comm, const std::function<int()>& body);
+/// The same with make_comm, whose errors are treated alike: all that a program's main needs.
+int run_ranks(const std::function<int(Comm&)>& body);
 
 }  // namespace ssn

@@ -15,9 +15,13 @@
 namespace ssn {
 namespace {
 
-/// The library is not thread-safe as distributions build it.
+/// The library is not thread-safe as distributions build it. A file that could not be closed, as on a full
+/// disk, makes its clean-up at the program's end crash, so that is turned off; it is worth nothing to files
+/// that are closed.
 std::mutex& library() {
   static std::mutex mutex;
+  static const bool no_cleanup = H5dont_atexit() >= 0;  // before any other call
+  static_cast<void>(no_cleanup);
   return mutex;
 }
 
@@ -95,6 +99,25 @@ bool link_exists(const Call& call, hid_t file, const std::string& object) {
   }
 }
 
+/// Properties for creating an object: without times, so that the same content gives the same bytes.
+Id untimed(const Call& call, hid_t kind) {
+  Id properties = call(H5Pcreate(kind), H5Pclose);
+  call(H5Pset_obj_track_times(properties, false));
+  return properties;
+}
+
+/// Creates what is missing of a path of groups.
+void make_groups(const Call& call, hid_t file, const std::string& group) {
+  const std::string path = absolute(group);
+  const Id properties = untimed(call, H5P_GROUP_CREATE);
+  for (std::size_t at = 0; at != std::string::npos && path != "/";) {
+    at = path.find('/', at + 1);
+    const std::string part = path.substr(0, at);
+    if (call(H5Lexists(file, part.c_str(), H5P_DEFAULT)) > 0) continue;
+    call(H5Gcreate2(file, part.c_str(), H5P_DEFAULT, properties, H5P_DEFAULT), H5Gclose);
+  }
+}
+
 /// bfloat16: the library has no such type, but describes any layout.
 Id bf16_type(const Call& call) {
   Id t = call(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
@@ -158,8 +181,7 @@ Shape shape_of(const Call& call, hid_t space) {
 /// Chunks of at most 1 MiB, whole rows where possible, each with a Fletcher32 checksum. The library can check
 /// chunks only; what is small or empty stays in one piece.
 Id creation_properties(const Call& call, const Tensor& t) {
-  Id properties = call(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  call(H5Pset_obj_track_times(properties, false));  // the same content, the same bytes
+  Id properties = untimed(call, H5P_DATASET_CREATE);
   if (t.shape().rank() == 0 || t.bytes() <= 256) return properties;
   hsize_t chunk[Shape::kMaxRank];
   std::int64_t room = (std::int64_t{1} << 20) / static_cast<std::int64_t>(size_of(t.dtype()));
@@ -294,7 +316,8 @@ Hdf5File Hdf5File::create(const std::string& path) {
   const Id access = access_properties(call);
   Hdf5File file;
   file.path_ = path;
-  file.file_ = call(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access));
+  const Id properties = untimed(call, H5P_FILE_CREATE);
+  file.file_ = call(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, properties, access));
   file.writes_ = true;
   return file;
 }
@@ -332,10 +355,7 @@ std::vector<std::string> Hdf5File::children(const std::string& group) const {
 
 void Hdf5File::create_group(const std::string& group) {
   const Call call(path_, "create group /" + group);
-  if (link_exists(call, file_, group)) return;
-  const Id links = call(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  call(H5Pset_create_intermediate_group(links, 1));
-  call(H5Gcreate2(file_, absolute(group).c_str(), links, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
+  make_groups(call, file_, group);
 }
 
 Tensor Hdf5File::read(const std::string& dataset) const {
@@ -358,11 +378,12 @@ void Hdf5File::write(const std::string& dataset, const Tensor& tensor) {
   std::copy(t.shape().begin(), t.shape().end(), dims);
   const int rank = t.shape().rank();
   const Id space = call(rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(rank, dims, nullptr), H5Sclose);
-  const Id links = call(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  call(H5Pset_create_intermediate_group(links, 1));
   const Id type = file_type(call, t.dtype()), properties = creation_properties(call, t);
-  const Id id = call(
-      H5Dcreate2(file_, absolute(dataset).c_str(), type, space, links, properties, H5P_DEFAULT), H5Dclose);
+  if (const auto at = dataset.rfind('/'); at != std::string::npos)
+    make_groups(call, file_, dataset.substr(0, at));
+  const Id id =
+      call(H5Dcreate2(file_, absolute(dataset).c_str(), type, space, H5P_DEFAULT, properties, H5P_DEFAULT),
+           H5Dclose);
   if (t.size() > 0) call(H5Dwrite(id, memory_type(call, t.dtype()), H5S_ALL, H5S_ALL, H5P_DEFAULT, t.raw()));
 }
 
