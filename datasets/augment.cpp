@@ -49,6 +49,20 @@ void average_image(const std::uint8_t* in, const Shape& from, const Shape& to, s
       }
 }
 
+void interpolate_image(const std::uint8_t* in, std::int64_t w, std::int64_t c, const std::vector<Tap>& rows,
+                       const std::vector<Tap>& columns, std::uint8_t* out) {
+  for (const Tap& row : rows)
+    for (const Tap& column : columns)
+      for (std::int64_t k = 0; k < c; ++k) {
+        const auto along = [&](std::int64_t y) {
+          const float left = in[(y * w + column.first) * c + k], right = in[(y * w + column.second) * c + k];
+          return left + column.weight * (right - left);
+        };
+        const float above = along(row.first), below = along(row.second);
+        *out++ = static_cast<std::uint8_t>(above + row.weight * (below - above) + 0.5f);
+      }
+}
+
 }  // namespace
 
 Normalization normalization_of(const Tensor& images) {
@@ -86,22 +100,10 @@ Tensor resize_images(const Tensor& images, std::int64_t height, std::int64_t wid
     for (std::int64_t n = begin; n < end; ++n) {
       const std::uint8_t* in = images.data<std::uint8_t>() + n * in_size;
       std::uint8_t* out = result.data<std::uint8_t>() + n * out_size;
-      if (average) {
+      if (average)
         average_image(in, from, to, out);
-        continue;
-      }
-      for (const Tap& row : rows)
-        for (const Tap& column : columns)
-          for (std::int64_t k = 0; k < c; ++k) {
-            const auto at = [&](std::int64_t y, std::int64_t x) {
-              return static_cast<float>(in[(y * from[2] + x) * c + k]);
-            };
-            const auto along = [&](std::int64_t y) {
-              return at(y, column.first) + column.weight * (at(y, column.second) - at(y, column.first));
-            };
-            const float above = along(row.first), below = along(row.second);
-            *out++ = static_cast<std::uint8_t>(above + row.weight * (below - above) + 0.5f);
-          }
+      else
+        interpolate_image(in, from[2], c, rows, columns, out);
     }
   });
   return result;

@@ -17,7 +17,6 @@ namespace ssn {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr Where kData = "--data";
 
 /// NAME:DETAIL taken apart.
 struct Spec {
@@ -52,13 +51,13 @@ std::vector<std::int64_t> parse_extents(std::string_view text) {
 SyntheticSpec parse_synthetic(const std::string& detail) {
   if (detail.empty()) return {{{3, 32, 32}, 10}, 2000};
   const std::vector<std::int64_t> e = parse_extents(detail);
-  check_usage(e.size() == 5, kData,
+  check_usage(e.size() == 5, "--data",
               "expected synthetic:CxHxWxCLASSESxN, such as synthetic:3x32x32x10x2000, found '{}'", detail);
   constexpr double kMostBytes = 1ull << 36;
   const double sample = static_cast<double>(e[0]) * static_cast<double>(e[1]) * static_cast<double>(e[2]);
-  check_usage(sample * static_cast<double>(e[3] + e[4]) <= kMostBytes, kData,
+  check_usage(sample * static_cast<double>(e[3] + e[4]) <= kMostBytes, "--data",
               "synthetic:{} would take more than 64 GiB: ask for less", detail);
-  check_usage(e[4] >= e[3], kData,
+  check_usage(e[4] >= e[3], "--data",
               "synthetic:{} has {} classes, but {} images only: ask for one a class at least", detail, e[3],
               e[4]);
   return {{{e[0], e[1], e[2]}, e[3]}, e[4]};
@@ -75,9 +74,7 @@ std::string sample_directory(const std::string& name) {
                              build::source_data_dir, build::install_data_dir};
   for (const fs::path& place : places)
     if (fs::is_directory(place / name, error)) return place / name;
-  fail(kData,
-       "the sample '{}' was found neither in {} nor in {} nor in {}: set SSN_DATA_DIR to the directory that "
-       "holds it",
+  fail("--data", "the sample '{}' is not in {}, {} or {}: set SSN_DATA_DIR to the directory that holds it",
        name, places[0].string(), places[1].string(), places[2].string());
 }
 
@@ -96,10 +93,10 @@ Sets read_cifar10(const std::string& directory) {
 }
 
 Sets read_cifar100(const std::string& directory) {
-  const auto read = [&](const char* name) {
+  const auto part = [&](const char* name) {
     return read_cifar(directory, std::vector<std::string>{name}, kCifar100);
   };
-  return {read("train.bin"), read("test.bin"), 100};
+  return {part("train.bin"), part("test.bin"), 100};
 }
 
 Sets generate_synthetic(const std::string& detail, std::uint64_t seed) {
@@ -108,48 +105,36 @@ Sets generate_synthetic(const std::string& detail, std::uint64_t seed) {
           synthetic_images(input, std::max<std::int64_t>(1, count / 5), seed, 1), input.classes};
 }
 
-/// What load_dataset knows of a name.
+enum class Kind { sample, idx, cifar10, cifar100, synthetic };
+
+/// What is known of a name. No classes: the files or the specification tell.
 struct Format {
   const char* name;
-  enum Detail { none, directory, optional } detail;
-  InputShape input;  // no classes: the files or the detail tell
+  Kind kind;
+  InputShape input;
   Augmentation augmentation;
-  Sets (*read)(const std::string& detail, std::uint64_t seed);
+};
+constexpr Augmentation kCifarAugmentation{.flip = true, .crop_padding = 4, .cutout = 16};
+const Format kFormats[] = {
+    {"digits", Kind::sample, {{1, 8, 8}, 10}, {.crop_padding = 1}},
+    {"mnist", Kind::idx, {{1, 28, 28}, 10}, {.crop_padding = 2}},
+    {"idx", Kind::idx, {}, {}},
+    {"cifar10", Kind::cifar10, {{3, 32, 32}, 10}, kCifarAugmentation},
+    {"cifar100", Kind::cifar100, {{3, 32, 32}, 100}, kCifarAugmentation},
+    {"glyphs", Kind::cifar100, {{3, 32, 32}, 100}, {.crop_padding = 4}},
+    {"synthetic", Kind::synthetic, {}, {}},
 };
 
-const Format kFormats[] = {
-    {"digits",
-     Format::none,
-     {{1, 8, 8}, 10},
-     {.crop_padding = 1},
-     [](const std::string&, std::uint64_t) { return read_idx(sample_directory("digits"), 10); }},
-    {"mnist",
-     Format::directory,
-     {{1, 28, 28}, 10},
-     {.crop_padding = 2},
-     [](const std::string& path, std::uint64_t) { return read_idx(path, 10); }},
-    {"idx",
-     Format::directory,
-     {},
-     {},
-     [](const std::string& path, std::uint64_t) { return read_idx(path, 0); }},
-    {"cifar10",
-     Format::directory,
-     {{3, 32, 32}, 10},
-     {.flip = true, .crop_padding = 4, .cutout = 16},
-     [](const std::string& path, std::uint64_t) { return read_cifar10(path); }},
-    {"cifar100",
-     Format::directory,
-     {{3, 32, 32}, 100},
-     {.flip = true, .crop_padding = 4, .cutout = 16},
-     [](const std::string& path, std::uint64_t) { return read_cifar100(path); }},
-    {"glyphs",
-     Format::directory,
-     {{3, 32, 32}, 100},
-     {.crop_padding = 4},
-     [](const std::string& path, std::uint64_t) { return read_cifar100(path); }},
-    {"synthetic", Format::optional, {}, {}, generate_synthetic},
-};
+Sets read(const Format& format, const std::string& detail, std::uint64_t seed) {
+  switch (format.kind) {
+    case Kind::sample: return read_idx(sample_directory(format.name), format.input.classes);
+    case Kind::idx: return read_idx(detail, format.input.classes);
+    case Kind::cifar10: return read_cifar10(detail);
+    case Kind::cifar100: return read_cifar100(detail);
+    case Kind::synthetic: break;
+  }
+  return generate_synthetic(detail, seed);
+}
 
 Spec parse_spec(std::string_view text) {
   const std::size_t colon = text.find(':');
@@ -159,12 +144,12 @@ Spec parse_spec(std::string_view text) {
 
 const Format& find_format(const Spec& spec) {
   const auto* format = std::ranges::find(kFormats, spec.name, &Format::name);
-  check_usage(format != std::end(kFormats), kData, "there is no data set '{}'; {}", spec.name,
+  check_usage(format != std::end(kFormats), "--data", "there is no data set '{}'; {}", spec.name,
               suggestion(spec.name, dataset_names()));
-  check_usage(format->detail != Format::none || spec.detail.empty(), kData,
+  check_usage(format->kind != Kind::sample || spec.detail.empty(), "--data",
               "{} comes with the project and takes no path; found '{}'", spec.name, spec.detail);
-  check_usage(format->detail != Format::directory || !spec.detail.empty(), kData,
-              "{} needs the directory of its files: {}:DIR", spec.name, spec.name);
+  check_usage(format->kind == Kind::sample || format->kind == Kind::synthetic || !spec.detail.empty(),
+              "--data", "{} needs the directory of its files: {}:DIR", spec.name, spec.name);
   return *format;
 }
 
@@ -197,9 +182,9 @@ ImageSize ImageSize::parse(std::string_view text) {
 Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
   const Spec spec = parse_spec(text);
   const Format& format = find_format(spec);
-  Sets sets = format.read(spec.detail, options.seed);
+  Sets sets = read(format, spec.detail, options.seed);
   const ImageSize size = size_of_images(sets.train);
-  check(size == size_of_images(sets.test), kData,
+  check(size == size_of_images(sets.test), "--data",
         "{}: the training images are {}, but the test images are {}", text, size.text(),
         size_of_images(sets.test).text());
   Dataset data{.name = spec.name,
@@ -210,7 +195,7 @@ Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
                .augmentation = format.augmentation};
   if (options.input) {
     const ImageSize& wanted = *options.input;
-    check_usage(wanted.channels == size.channels || wanted.channels == 1 || size.channels == 1, kData,
+    check_usage(wanted.channels == size.channels || wanted.channels == 1 || size.channels == 1, "--data",
                 "{} has images of {} channels, which cannot be turned into {}", text, size.channels,
                 wanted.channels);
     resize_set(data.train, wanted);
@@ -226,7 +211,7 @@ Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
 std::optional<InputShape> known_input_shape(std::string_view text) {
   const Spec spec = parse_spec(text);
   const Format& format = find_format(spec);
-  if (format.detail == Format::optional) return parse_synthetic(spec.detail).input;
+  if (format.kind == Kind::synthetic) return parse_synthetic(spec.detail).input;
   if (format.input.classes == 0) return {};
   return format.input;
 }
