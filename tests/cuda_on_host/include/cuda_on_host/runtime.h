@@ -1,0 +1,105 @@
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <utility>
+
+#include "cuda_on_host/types.h"
+
+// CUDA's runtime functions, on host memory. Work is done at once, in the calling thread. Arguments are
+// checked more strictly than CUDA does: places and sizes must lie in live device allocations, streams must
+// exist. The text of an error says what was wrong.
+
+struct CUstream_st;
+using cudaStream_t = CUstream_st*;
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorCudartUnloading = 4,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorLaunchFailure = 719,
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost = 0,
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4,
+};
+enum cudaMemoryType { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2 };
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+  int device;
+  void *devicePointer, *hostPointer;
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
+
+const char* cudaGetErrorName(cudaError_t);
+const char* cudaGetErrorString(cudaError_t);
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
+
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t);
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t);
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t = nullptr);
+cudaError_t cudaMemset(void* to, int value, std::size_t bytes);
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t = nullptr);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes*, const void*);
+
+template <class T>
+cudaError_t cudaMalloc(T** memory, std::size_t bytes) {
+  return cudaMalloc(reinterpret_cast<void**>(memory), bytes);
+}
+
+namespace cuda_on_host {
+
+struct LaunchShape {
+  const void* kernel;
+  dim3 grid, block;
+  std::size_t shared;  // bytes of dynamic shared memory
+  cudaStream_t stream;
+};
+/// Runs `thread` once for every thread of the grid.
+cudaError_t launch(const LaunchShape&, const std::function<void()>& thread);
+cudaError_t set_shared_limit(const void* kernel, int bytes);
+cudaError_t copy_to_symbol(void* symbol, std::size_t size, const void* from, std::size_t bytes,
+                           std::size_t offset);
+
+}  // namespace cuda_on_host
+
+template <class... P>
+cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
+                             std::size_t shared = 0, cudaStream_t stream = nullptr) {
+  const auto call = [=]<std::size_t... I>(std::index_sequence<I...>) {
+    kernel(*static_cast<P*>(arguments[I])...);
+  };
+  return cuda_on_host::launch({reinterpret_cast<const void*>(kernel), grid, block, shared, stream},
+                              [&] { call(std::index_sequence_for<P...>{}); });
+}
+template <class... P>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute, int value) {
+  return cuda_on_host::set_shared_limit(reinterpret_cast<const void*>(kernel), value);
+}
+template <class T>
+cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, std::size_t bytes, std::size_t offset = 0,
+                               cudaMemcpyKind = cudaMemcpyHostToDevice) {
+  return cuda_on_host::copy_to_symbol(&symbol, sizeof symbol, from, bytes, offset);
+}
