@@ -8,8 +8,9 @@
 
 #include "runtime/config.h"
 
-// Dependencies between the folders point one way: runtime ← kernels ← autograd ← layers ← ssn ← tools; datasets uses runtime and
-// kernels. hdf5.h and mpi.h have one includer each, OpenMP pragmas one file, kernels are started in one place.
+// Dependencies between the folders point one way: runtime ← kernels ← autograd ← layers ← ssn ← tools;
+// datasets uses runtime and kernels. hdf5.h and mpi.h have one includer each, OpenMP pragmas one file,
+// kernels are started in one place.
 namespace {
 
 namespace fs = std::filesystem;
@@ -47,12 +48,14 @@ std::set<std::string> code_folders() {
 TEST(Layering, includes_point_one_way) {
   const std::regex include("^\\s*#\\s*include\\s*\"([a-z_]+)/.*");
   int seen = 0;
-  for_each_line(code_folders(), [&](const std::string& path, const std::string& folder, const std::string& line, int number) {
-    std::smatch match;
-    if (!std::regex_match(line, match, include)) return;
-    ++seen;
-    EXPECT_TRUE(kMayInclude.at(folder).contains(match[1])) << path << ":" << number << ": " << folder << " must not use " << match[1];
-  });
+  for_each_line(code_folders(),
+                [&](const std::string& path, const std::string& folder, const std::string& line, int number) {
+                  std::smatch match;
+                  if (!std::regex_match(line, match, include)) return;
+                  ++seen;
+                  EXPECT_TRUE(kMayInclude.at(folder).contains(match[1]))
+                      << path << ":" << number << ": " << folder << " must not use " << match[1];
+                });
   EXPECT_GT(seen, 100);
 }
 
@@ -60,9 +63,10 @@ TEST(Layering, what_has_one_place_only) {
   const auto only_in = [](const std::string& pattern, const std::set<std::string>& allowed) {
     const std::regex what(pattern);
     std::set<std::string> found;
-    for_each_line(code_folders(), [&](const std::string& path, const std::string&, const std::string& line, int) {
-      if (std::regex_search(line, what)) found.insert(path);
-    });
+    for_each_line(code_folders(),
+                  [&](const std::string& path, const std::string&, const std::string& line, int) {
+                    if (std::regex_search(line, what)) found.insert(path);
+                  });
     for (const std::string& path : found) EXPECT_TRUE(allowed.contains(path)) << path << " has " << pattern;
     EXPECT_FALSE(found.empty()) << pattern << " is nowhere: is this test still looking in the right place?";
   };
@@ -73,19 +77,22 @@ TEST(Layering, what_has_one_place_only) {
 }
 
 TEST(Layering, no_kernel_start_outside_launch) {
-  for_each_line(code_folders(), [&](const std::string& path, const std::string&, const std::string& line, int number) {
-    EXPECT_EQ(line.find("<<<"), std::string::npos) << path << ":" << number << ": start kernels through launch()";
-  });
+  for_each_line(code_folders(),
+                [&](const std::string& path, const std::string&, const std::string& line, int number) {
+                  EXPECT_EQ(line.find("<<<"), std::string::npos)
+                      << path << ":" << number << ": start kernels through launch()";
+                });
 }
 
 TEST(Layering, files_stay_readable) {
   std::map<std::string, int> lines;
   std::set<std::string> folders = code_folders();
   folders.insert({"tests", "perf"});
-  for_each_line(folders, [&](const std::string& path, const std::string&, const std::string& line, int number) {
-    lines[path] = number;
-    EXPECT_LE(line.size(), 160u) << path << ":" << number << ": clang-format the file";
-  });
+  for_each_line(folders,
+                [&](const std::string& path, const std::string&, const std::string& line, int number) {
+                  lines[path] = number;
+                  EXPECT_LE(line.size(), 160u) << path << ":" << number << ": clang-format the file";
+                });
   for (const auto& [path, count] : lines) EXPECT_LE(count, 600) << path << " is too long: one topic a file";
 }
 
