@@ -1,4 +1,5 @@
 #pragma once
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,13 +17,15 @@ struct ConvGeometry {
 
   std::int64_t out_h() const { return (h + 2 * padding[0] - dilation[0] * (kh - 1) - 1) / stride[0] + 1; }
   std::int64_t out_w() const { return (w + 2 * padding[1] - dilation[1] * (kw - 1) - 1) / stride[1] + 1; }
-  bool operator==(const ConvGeometry&) const = default;
+  auto operator<=>(const ConvGeometry&) const = default;
 };
 
 // f32 runs in oneDNN; f64, which oneDNN lacks, by im2col and matmul.
-// `workspace` has at least conv_workspace<T>(g) bytes, aligned to 64.
+// The window is not larger than the padded input. `workspace` has at least conv_workspace<T>(g) bytes,
+// aligned to 64.
 
-/// Bytes of workspace that any of the three functions needs for this geometry.
+/// Bytes of workspace that each of the three functions below needs for this geometry and the current number
+/// of threads.
 template <class T>
 std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g);
 /// y = conv(x, weight). Overwrites.

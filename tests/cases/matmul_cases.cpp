@@ -1,7 +1,78 @@
+#include "kernels/matmul.h"
+#include "runtime/dispatch.h"
 #include "tests/op_case.h"
 
 namespace ssn::test {
+namespace {
 
-std::vector<OpCase> matmul_cases() { return {}; }
+/// op(a) op(b) from its definition; op(a) is (m, k), op(b) is (k, n).
+Doubles product(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const Doubles& a,
+                const Doubles& b) {
+  Doubles c;
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < k; ++l)
+        sum += a.at(static_cast<std::size_t>(ta ? l * m + i : i * k + l)) *
+               b.at(static_cast<std::size_t>(tb ? j * k + l : l * n + j));
+      c.push_back(sum);
+    }
+  return c;
+}
+
+const std::vector<Domain> kDomains = {Domain::all_negative, Domain::large, Domain::equal, Domain::spread};
+
+OpCase linear_case(std::int64_t rows, std::int64_t in, std::int64_t out) {
+  return {.name = fmt::format("linear_{}x{}x{}", rows, in, out),
+          .inputs = {{{rows, in}}, {{out, in}}},
+          .f = [](std::span<const Var> v) { return linear(v[0], v[1]); },
+          .reference =
+              [=](std::span<const Doubles> v) { return product(false, true, rows, out, in, v[0], v[1]); },
+          .adversarial = kDomains,
+          .cuda = false,
+          .thread_invariant = false};
+}
+
+/// The kernel itself, in each of its forms; `add` adds to what is there, the third input.
+OpCase matmul_case(bool ta, bool tb, bool add, std::int64_t m, std::int64_t n, std::int64_t k) {
+  const Shape a = ta ? Shape{k, m} : Shape{m, k}, b = tb ? Shape{n, k} : Shape{k, n};
+  const auto f = [=](std::span<const Var> v) {
+    const Tensor c = v[2].value().clone();
+    dispatch_cpu(c.device(), c.dtype(), "matmul", [&]<class T>(auto& q) {
+      kernels::matmul<T>(q, ta, tb, m, n, k, v[0].value().data<T>(), v[1].value().data<T>(), c.data<T>(),
+                         add);
+    });
+    return Var::constant(c);
+  };
+  const auto reference = [=](std::span<const Doubles> v) {
+    Doubles c = product(ta, tb, m, n, k, v[0], v[1]);
+    for (std::size_t i = 0; add && i < c.size(); ++i) c[i] += v[2][i];
+    return c;
+  };
+  return {
+      .name = fmt::format("matmul_{}{}_{}_{}x{}x{}", ta ? "t" : "n", tb ? "t" : "n",
+                          add ? "adds" : "overwrites", m, n, k),
+      .inputs = {{.shape = a, .grad = false}, {.shape = b, .grad = false}, {.shape = {m, n}, .grad = false}},
+      .f = f,
+      .reference = reference,
+      .cuda = false,
+      .thread_invariant = false};
+}
+
+}  // namespace
+
+std::vector<OpCase> matmul_cases() {
+  std::vector<OpCase> cases = {linear_case(3, 5, 4),    linear_case(1, 1, 1),      linear_case(31, 33, 1),
+                               linear_case(1, 129, 31), linear_case(127, 33, 129), linear_case(0, 4, 3),
+                               linear_case(4, 0, 3),    linear_case(4, 3, 0)};
+  for (bool ta : {false, true})
+    for (bool tb : {false, true})
+      for (bool add : {false, true}) {
+        cases.push_back(matmul_case(ta, tb, add, 5, 7, 3));
+        cases.push_back(matmul_case(ta, tb, add, 65, 130, 67));
+        cases.push_back(matmul_case(ta, tb, add, 4, 6, 0));
+      }
+  return cases;
+}
 
 }  // namespace ssn::test

@@ -1,0 +1,109 @@
+#include "autograd/ops.h"
+#include "kernels/conv.h"
+#include "kernels/matmul.h"
+#include "runtime/dispatch.h"
+
+namespace ssn {
+namespace {
+
+void check_alike(Where where, const Var& x, const Var& w) {
+  check(x.device() == w.device() && x.dtype() == w.dtype(), where,
+        "the input is {} on {}, the weight {} on {}: expected the same type and device", name_of(x.dtype()),
+        name_of(x.device()), name_of(w.dtype()), name_of(w.device()));
+}
+
+kernels::ConvGeometry checked_geometry(const Var& x, const Var& w, const ConvOptions& o) {
+  const Shape &xs = x.shape(), &ws = w.shape();
+  check(xs.rank() == 4 && ws.rank() == 4, "conv2d",
+        "the input is {}, the weight {}: expected (n, h, w, c) and (o, c/groups, kh, kw)", xs.text(),
+        ws.text());
+  check(o.groups >= 1 && xs[3] == ws[1] * o.groups && ws[0] % o.groups == 0, "conv2d",
+        "the input is {} (n, h, w, c), the weight {} (o, c/groups, kh, kw), in {} groups: expected an input "
+        "of {} "
+        "channels, and o a multiple of the groups",
+        xs.text(), ws.text(), o.groups, ws[1] * o.groups);
+  kernels::ConvGeometry g{xs[0], xs[1], xs[2], xs[3], ws[0], ws[2], ws[3]};
+  g.groups = o.groups;
+  for (int i = 0; i < 2; ++i) {
+    check(o.stride[i] >= 1 && o.padding[i] >= 0 && o.dilation[i] >= 1 && ws[2 + i] >= 1, "conv2d",
+          "weight {}, stride {}, padding {}, dilation {}: expected a kernel, stride and dilation of at least "
+          "1 and a "
+          "padding of at least 0",
+          ws.text(), o.stride[i], o.padding[i], o.dilation[i]);
+    const std::int64_t window = o.dilation[i] * (ws[2 + i] - 1) + 1, padded = xs[1 + i] + 2 * o.padding[i];
+    check(window <= padded, "conv2d",
+          "the input is {} (n, h, w, c), the weight {} (o, c/groups, kh, kw): its window covers {} {}, the "
+          "padded "
+          "input has only {}",
+          xs.text(), ws.text(), window, i == 0 ? "rows" : "columns", padded);
+    g.stride[i] = o.stride[i];
+    g.padding[i] = o.padding[i];
+    g.dilation[i] = o.dilation[i];
+  }
+  return g;
+}
+
+/// f<T>(queue, workspace) for a convolution of this geometry.
+template <class F>
+void run_conv(const Tensor& like, const kernels::ConvGeometry& g, F&& f) {
+  dispatch_cpu(like.device(), like.dtype(), "conv2d", [&]<class T>(auto& q) {
+    const Storage workspace = Storage::allocate(like.device(), kernels::conv_workspace<T>(q, g));
+    f.template operator()<T>(q, workspace.data());
+  });
+}
+
+void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var& x, const Var& w) {
+  // The weight's gradient first: its sum over the ranks can start while the input's is computed.
+  if (w.wants_grad()) {
+    const Tensor xv = x.value(), gw = Tensor::empty(w.shape(), w.dtype(), w.device());
+    run_conv(gy, g, [&]<class T>(auto& q, void* workspace) {
+      kernels::conv_backward_weight<T>(q, g, xv.data<T>(), gy.data<T>(), gw.data<T>(), workspace);
+    });
+    w.add_grad(gw);
+  }
+  if (x.wants_grad()) {
+    const Tensor wv = w.value(), gx = Tensor::empty(x.shape(), x.dtype(), x.device());
+    run_conv(gy, g, [&]<class T>(auto& q, void* workspace) {
+      kernels::conv_backward_data<T>(q, g, gy.data<T>(), wv.data<T>(), gx.data<T>(), workspace);
+    });
+    x.add_grad(gx);
+  }
+}
+
+/// op(a) op(b) of matrices.
+Tensor product(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b) {
+  const std::int64_t m = a.shape()[transpose_a ? 1 : 0], k = a.shape()[transpose_a ? 0 : 1];
+  const std::int64_t n = b.shape()[transpose_b ? 0 : 1];
+  const Tensor c = Tensor::empty({m, n}, a.dtype(), a.device());
+  dispatch_cpu(a.device(), a.dtype(), "linear", [&]<class T>(auto& q) {
+    kernels::matmul<T>(q, transpose_a, transpose_b, m, n, k, a.data<T>(), b.data<T>(), c.data<T>(), false);
+  });
+  return c;
+}
+
+}  // namespace
+
+Var conv2d(const Var& x, const Var& w, const ConvOptions& options) {
+  check_alike("conv2d", x, w);
+  const kernels::ConvGeometry g = checked_geometry(x, w, options);
+  const Tensor xv = x.value(), wv = w.value();
+  const Tensor y = Tensor::empty({g.n, g.out_h(), g.out_w(), g.o}, x.dtype(), x.device());
+  run_conv(xv, g, [&]<class T>(auto& q, void* workspace) {
+    kernels::conv_forward<T>(q, g, xv.data<T>(), wv.data<T>(), y.data<T>(), workspace);
+  });
+  return Var::result(
+      y, {x, w}, [g](const Tensor& gy, std::span<const Var> in) { conv2d_backward(g, gy, in[0], in[1]); });
+}
+
+Var linear(const Var& x, const Var& w) {
+  check_alike("linear", x, w);
+  check(x.shape().rank() == 2 && w.shape().rank() == 2 && x.shape()[1] == w.shape()[1], "linear",
+        "the input is {}, the weight {}: expected (rows, i) and (o, i)", x.shape().text(), w.shape().text());
+  return Var::result(product(x.value(), false, w.value(), true), {x, w},
+                     [](const Tensor& gy, std::span<const Var> in) {
+                       if (in[1].wants_grad()) in[1].add_grad(product(gy, true, in[0].value(), false));
+                       if (in[0].wants_grad()) in[0].add_grad(product(gy, false, in[1].value(), false));
+                     });
+}
+
+}  // namespace ssn
