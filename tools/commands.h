@@ -1,0 +1,22 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runtime/comm.h"
+
+// The subcommands of ssn, one file each. They return the exit code; all ranks call the same one.
+namespace ssn {
+
+using Arguments = std::vector<std::string>;
+
+inline constexpr int kStopped = 75;  // a signal came; the run can be resumed from its checkpoint
+
+int train(Comm& comm, const Arguments& arguments);
+int plan(Comm& comm, const Arguments& arguments);
+int eval(Comm& comm, const Arguments& arguments);
+int inspect(Comm& comm, const Arguments& arguments);
+
+/// Results, on stdout, by rank 0 alone.
+void print_result(const Comm& comm, const std::string& text);
+
+}  // namespace ssn

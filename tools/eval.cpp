@@ -1,0 +1,75 @@
+#include <nlohmann/json.hpp>
+
+#include "runtime/log.h"
+#include "tools/commands.h"
+#include "tools/training/trainer.h"
+
+namespace ssn {
+namespace {
+
+/// The options that the checkpoint was trained with.
+TrainConfig stored_config(const Archive& archive, const std::string& path) {
+  TrainConfig config;
+  Options options("ssn train", "");
+  add_network_options(options, config);
+  add_training_options(options, config);
+  options.read_text(archive.attribute<std::string>("config"), path);
+  return config;
+}
+
+}  // namespace
+
+int eval(Comm& comm, const Arguments& arguments) {
+  std::string path, data, device = "auto";
+  std::int64_t batch = 128, threads = 0;
+  bool json = false, quiet = false;
+  Options options("ssn eval", "Measures a checkpoint on a test set.",
+                  "ssn eval runs/mine/checkpoint.h5 --data cifar10:DIR");
+  options.positional("CKPT", path, "the checkpoint to measure")
+      .add("data", data, "NAME[:PATH]", "data set")
+      .show_default("the one it was trained on")
+      .add("batch", batch, "N", "samples at a time, over all ranks", between(1, 1 << 30))
+      .add("device", device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
+      .add("threads", threads, "N", "threads of each rank", between(0, 1 << 16))
+      .show_default("OMP_NUM_THREADS, or the rank's share of the cores")
+      .add("json", json, "print the result as one JSON object")
+      .flag_only()
+      .add("quiet", quiet, "nothing but the result and warnings")
+      .flag_only();
+  if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
+  set_log({.rank = comm.rank(), .quiet = quiet});
+  choose_threads(comm, threads);
+
+  const Archive archive = load_checkpoint(path);
+  const TrainConfig config = stored_config(archive, path);
+  const InputShape input = stored_input(archive);
+  Model model(config, input, choose_device(device));
+  model.build(comm);
+  restore_model(model, archive);
+
+  if (data.empty()) data = config.data;
+  const Dataset dataset =
+      load_dataset(data, {.input = input.size, .seed = static_cast<std::uint64_t>(config.seed)});
+  check_usage(dataset.input.classes == input.classes, "eval", "the network knows {} classes, {} has {}",
+              input.classes, data, dataset.input.classes);
+  const Loader loader(dataset.test, evaluation_options(batch, stored_normalization(archive)));
+  const Metrics metrics = evaluate(comm, model, loader);
+  if (json) {
+    const nlohmann::ordered_json out = {{"network", config.model},
+                                        {"data", data},
+                                        {"checkpoint", path},
+                                        {"ranks", comm.size()},
+                                        {"samples", static_cast<std::int64_t>(metrics.samples())},
+                                        {"test_error1", rounded(metrics.error1())},
+                                        {"test_error5", rounded(metrics.error5())},
+                                        {"test_loss", rounded(metrics.loss())}};
+    print_result(comm, out.dump());
+  } else {
+    print_result(comm, fmt::format("{} on {}: error@1 {:.2f}%, error@5 {:.2f}%, loss {:.4f} ({} samples)",
+                                   config.model, data, metrics.error1(), metrics.error5(), metrics.loss(),
+                                   metrics.samples()));
+  }
+  return 0;
+}
+
+}  // namespace ssn

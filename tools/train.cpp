@@ -1,0 +1,155 @@
+#include <filesystem>
+
+#include "runtime/log.h"
+#include "runtime/trace.h"
+#include "tools/commands.h"
+#include "tools/training/trainer.h"
+
+namespace ssn {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct TrainCommand {
+  TrainConfig config;
+  RunConfig run;
+  Options options{
+      "ssn train",
+      "Trains a network inside a parameter budget; without flags, the sample task in well under a minute.",
+      "mpirun -n 2 --bind-to none ssn train --model wrn-28-10 --data cifar100:DIR --budget 4M"};
+  std::optional<Archive> checkpoint;
+
+  TrainCommand() {
+    add_network_options(options, config);
+    add_training_options(options, config);
+    add_run_options(options, run);
+  }
+};
+
+/// What must be the same for a run to go on.
+std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c) {
+  return {{"model", c.model},
+          {"data", c.data.substr(0, c.data.find(':'))},
+          {"input", c.input},
+          {"budget", c.budget},
+          {"mapping", c.mapping},
+          {"groups", fmt::format("{}", c.groups)},
+          {"templates", fmt::format("{}", c.templates)},
+          {"combine", c.combine},
+          {"upsample", c.upsample},
+          {"window", fmt::format("{}", c.window)},
+          {"allocation", c.allocation},
+          {"batch", fmt::format("{}", c.batch)},
+          {"validation", fmt::format("{}", c.validation)},
+          {"seed", fmt::format("{}", c.seed)}};
+}
+
+/// Reads the checkpoint of --resume, and the flags again over the options that it was trained with.
+void take_up(TrainCommand& command, const Arguments& arguments) {
+  const std::string path = command.run.resume;
+  command.checkpoint = load_checkpoint(path);
+  command.options.read_text(command.checkpoint->attribute<std::string>("config"), path);
+  const auto before = identity(command.config);
+  command.options.parse(arguments);
+  const auto now = identity(command.config);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    check_usage(before[i] == now[i], "train",
+                "--resume: {} was trained with --{} {}, found {}: leave the flag out, or start a new run",
+                path, now[i].first, before[i].second, now[i].second);
+  }
+}
+
+Json result_json(const Comm& comm, const TrainCommand& command, const Model& model,
+                 const RunDirectory& directory, const TrainResult& result) {
+  const Plan& plan = model.plan();
+  Json json = {{"network", command.config.model},
+               {"data", command.config.data},
+               {"ranks", comm.size()},
+               {"threads", command.config.threads},
+               {"device", command.config.device},
+               {"parameters",
+                {{"original", plan.original},
+                 {"shareable", plan.shareable},
+                 {"budget", plan.budget},
+                 {"total", plan.total}}},
+               {"test_error1", nullptr},
+               {"test_error5", nullptr},
+               {"test_loss", nullptr},
+               {"epochs", result.epochs},
+               {"steps", result.steps},
+               {"seconds", rounded(result.seconds)},
+               {"samples_per_second", rounded(result.samples_per_second)},
+               {"wire_bytes_per_step", result.wire_bytes_per_step},
+               {"checkpoint", directory.file("checkpoint.h5")}};
+  if (result.test) {
+    json["test_error1"] = rounded(result.test->error1());
+    json["test_error5"] = rounded(result.test->error5());
+    json["test_loss"] = rounded(result.test->loss());
+  }
+  return json;
+}
+
+std::string result_text(const RunDirectory& directory, const TrainResult& result) {
+  std::string out;
+  if (result.ending != Ending::complete) out = fmt::format("stopped after step {}: ", result.steps);
+  if (result.test)
+    out +=
+        fmt::format("test error@1 {:.2f}%, error@5 {:.2f}%, ", result.test->error1(), result.test->error5());
+  return out + fmt::format("{} epochs in {:.1f} s; go on with, or measure, {}", result.epochs, result.seconds,
+                           directory.file("checkpoint.h5"));
+}
+
+void describe(const Comm& comm, const TrainConfig& config, const Plan& plan) {
+  info("{} on {}: {} of {} shareable parameters (budget {}), {} trainable in all", config.model, config.data,
+       grouped(plan.budget), grouped(plan.shareable), config.budget, grouped(plan.total));
+  info("{}, {} thread(s) each, {}", comm.text(), config.threads, config.device);
+}
+
+void finish_trace(const Comm& comm, const std::string& path) {
+  if (path.empty()) return;
+  const fs::path file = path;
+  const fs::path mine = comm.rank() == 0
+                            ? file
+                            : file.parent_path() / fmt::format("{}.rank{}{}", file.stem().string(),
+                                                               comm.rank(), file.extension().string());
+  const TraceWritten written = write_trace(mine.string(), comm.rank());
+  info("{}: {} spans, {} dropped", path, written.events, written.dropped);
+}
+
+}  // namespace
+
+int train(Comm& comm, const Arguments& arguments) {
+  TrainCommand command;
+  auto& [config, run, options, checkpoint] = command;
+  if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
+  set_log({.rank = comm.rank(), .quiet = run.quiet});
+  if (!run.resume.empty()) take_up(command, arguments);
+  const Device device = choose_device(config.device);
+  choose_threads(comm, config.threads);
+  if (!run.trace.empty()) start_trace();
+
+  const Dataset dataset = load_dataset(config.data, dataset_options(config));
+  use_defaults_of(dataset, options, config);
+  Model model(config, dataset.input, device);
+  describe(comm, config, model.plan());
+  model.build(comm);
+  const RunDirectory directory(comm, {run.out, run.resume, config.model, run.overwrite});
+  const std::string config_text = options.to_toml();
+  directory.write(comm, "config.toml", config_text);
+  directory.write(comm, "plan.json", to_json(model.plan()).dump(1) + "\n");
+
+  Trainer trainer(
+      comm, model,
+      {config, dataset, hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed)),
+       directory, config_text, run.stop_after});
+  if (checkpoint) trainer.resume(*checkpoint);
+  checkpoint.reset();
+  const TrainResult result = trainer.run();
+  finish_trace(comm, run.trace);
+  print_result(comm, run.json ? result_json(comm, command, model, directory, result).dump()
+                              : result_text(directory, result));
+  return result.ending == Ending::signal ? kStopped : 0;
+}
+
+}  // namespace ssn

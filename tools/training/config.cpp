@@ -1,0 +1,154 @@
+#include "tools/training/config.h"
+
+#include <charconv>
+
+#include "layers/models/zoo.h"
+#include "runtime/binding.h"
+#include "runtime/config.h"
+#include "runtime/log.h"
+#include "runtime/parallel.h"
+
+namespace ssn {
+
+void add_network_options(Options& options, TrainConfig& c) {
+  options.section("Network and data")
+      .add("model", c.model, "NAME", fmt::format("network: {}", fmt::join(network_names(), ", ")))
+      .add("data", c.data, "NAME[:PATH]", fmt::format("data set: {}", fmt::join(dataset_names(), ", ")))
+      .add("input", c.input, "CxHxW", "resize the images once, at loading")
+      .show_default("as they are");
+  options.section("Parameter sharing")
+      .add("budget", c.budget, "B",
+           "parameters in the groups: a share of what can be shared (25%, 0.25x), a number (97K, 4M), "
+           "largest (layer of each group), or dense (nothing is shared)")
+      .add("mapping", c.mapping, "NAME", "how layers get their group", {"single", "random"})
+      .add("groups", c.groups, "P", "parameter groups", at_least(0))
+      .show_default("1 with --mapping single")
+      .add("templates", c.templates, "K", "the most templates that make a layer's weight",
+           between(1, 1 << 20))
+      .add("combine", c.combine, "NAME", "how templates become a weight", {"wavg"})
+      .add("upsample", c.upsample, "NAME", "how a group becomes a weight larger than itself", {"mask"})
+      .add("window", c.window, "N", "parameters of a mask", between(1, 1 << 20))
+      .add("allocation", c.allocation, "NAME", "where a layer's templates lie", {"cursor", "ref_block"})
+      .add("weights", c.weights, "POLICY",
+           "generated weights are kept for a step, or generated anew to save memory; same bits",
+           {"eager", "lean"});
+}
+
+void add_training_options(Options& options, TrainConfig& c) {
+  options.section("Training")
+      .add("epochs", c.epochs, "N", "passes over the training set", between(1, 1e9))
+      .show_default("60 for digits, otherwise 200")
+      .add("batch", c.batch, "N", "samples a step, over all ranks", between(1, 1 << 30))
+      .show_default("32 for digits, otherwise 128")
+      .add("micro-batches", c.micro_batches, "N",
+           "parts of each rank's batch, one after another, to save memory", between(1, 1 << 20))
+      .add("lr", c.lr, "X", "learning rate", above(0))
+      .add("warmup", c.warmup, "EPOCHS", "epochs in which the learning rate rises from 0", at_least(0))
+      .add("schedule", c.schedule, "NAME", "of the learning rate after that", {"cosine", "steps", "constant"})
+      .add("lr-steps", c.lr_steps, "E,E,...", "steps: epochs after which the learning rate falls")
+      .add("lr-factor", c.lr_factor, "X", "steps: by this factor", between(0, 1))
+      .add("momentum", c.momentum, "X", "Nesterov's momentum", between(0, 1))
+      .add("decay", c.decay, "X", "weight decay", at_least(0))
+      .add("label-smoothing", c.label_smoothing, "X", "probability taken from the true class", between(0, 1));
+  options.section("Data")
+      .add("flip", c.flip, "mirror every second training image")
+      .show_default("as usual for the data")
+      .add("crop", c.crop, "PIXELS", "shift training images by up to this much", between(0, 1 << 20))
+      .show_default("as usual for the data")
+      .add("cutout", c.cutout, "PIXELS", "side of a square that is blanked in training images",
+           between(0, 1 << 20))
+      .show_default("as usual for the data")
+      .add("validation", c.validation, "SHARE",
+           "of the training set held out; the best network on it is kept", between(0, 0.9))
+      .add("eval-every", c.eval_every, "EPOCHS", "between evaluations; 0: at the end only", between(0, 1e9));
+  options.section("Machine")
+      .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
+      .add("threads", c.threads, "N", "threads of each rank", between(0, 1 << 16))
+      .show_default("OMP_NUM_THREADS, or the rank's share of the cores")
+      .add("seed", c.seed, "N", "of all that is drawn: same seed, ranks and threads, same bits", at_least(0));
+}
+
+void add_run_options(Options& options, RunConfig& run) {
+  options.section("This run")
+      .add("out", run.out, "DIR", "directory of the run")
+      .flag_only()
+      .show_default("runs/<date>-<network>-<n>")
+      .add("resume", run.resume, "FILE",
+           "go on from this checkpoint, with its options unless flags change them")
+      .flag_only()
+      .add("overwrite", run.overwrite, "replace the run that the directory holds")
+      .flag_only()
+      .add("stop-after", run.stop_after, "STEPS",
+           "save and end after this step, counted from the first epoch", at_least(1))
+      .flag_only()
+      .show_default("")
+      .add("trace", run.trace, "FILE", "write where the time went, for ui.perfetto.dev")
+      .flag_only()
+      .add("json", run.json, "print the result as one JSON object")
+      .flag_only()
+      .add("quiet", run.quiet, "no progress on stderr")
+      .flag_only();
+}
+
+void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig& c) {
+  const bool digits = dataset.name == "digits";
+  if (!options.given("epochs") && digits) c.epochs = 60;
+  if (!options.given("batch") && digits) c.batch = 32;
+  if (!options.given("flip")) c.flip = dataset.augmentation.flip;
+  if (!options.given("crop")) c.crop = dataset.augmentation.crop_padding;
+  if (!options.given("cutout")) c.cutout = dataset.augmentation.cutout;
+  check_usage(c.warmup <= static_cast<double>(c.epochs), "train",
+              "--warmup {} is longer than the run: --epochs is {}", c.warmup, c.epochs);
+  parse_epochs(c.lr_steps);
+}
+
+DatasetOptions dataset_options(const TrainConfig& c) {
+  DatasetOptions options{.input = {}, .seed = static_cast<std::uint64_t>(c.seed)};
+  if (!c.input.empty()) options.input = ImageSize::parse(c.input);
+  return options;
+}
+
+PlanOptions plan_options(const TrainConfig& c) {
+  return {.budget = Budget::parse(c.budget),
+          .mapping = {.kind = mapping_kind(c.mapping), .groups = static_cast<int>(c.groups)},
+          .combine = combine_method(c.combine),
+          .upsample = upsample_method(c.upsample),
+          .templates = static_cast<int>(c.templates),
+          .window = c.window,
+          .allocation = allocation_rule(c.allocation),
+          .seed = static_cast<std::uint64_t>(c.seed)};
+}
+
+Device choose_device(std::string& device) {
+  check_usage(device != "cuda" || build::has_cuda, "device",
+              "--device cuda: this program was built without CUDA; use cpu");
+  if (device == "auto") device = "cpu";
+  return device == "cuda" ? Device::cuda : Device::cpu;
+}
+
+void choose_threads(const Comm& comm, std::int64_t& threads) {
+  Placement placement = find_placement(comm.local_size());
+  if (threads > 0) placement.requested = static_cast<int>(threads);
+  const ThreadChoice choice = choose_threads(placement);
+  threads = choice.threads;
+  set_num_threads(choice.threads);
+  if (!choice.warning.empty()) warn_once("binding", "{}", choice.warning);
+}
+
+std::vector<double> parse_epochs(const std::string& text) {
+  std::vector<double> epochs;
+  const char *at = text.data(), *end = at + text.size();
+  for (bool more = true; more;) {
+    double epoch = 0;
+    const auto [stop, error] = std::from_chars(at, end, epoch);
+    more = error == std::errc() && stop != end && *stop == ',';
+    const bool rising = epoch > (epochs.empty() ? 0.0 : epochs.back());
+    check_usage(error == std::errc() && rising && (more || stop == end), "train",
+                "--lr-steps: expected rising epochs such as 60,120,160, found '{}'", text);
+    epochs.push_back(epoch);
+    at = stop + 1;
+  }
+  return epochs;
+}
+
+}  // namespace ssn

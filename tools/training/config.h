@@ -1,0 +1,57 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "datasets/dataset.h"
+#include "runtime/comm.h"
+#include "runtime/options.h"
+#include "ssn/shared_weights.h"
+
+namespace ssn {
+
+/// Everything that decides what a training run computes, as the user gives it.
+struct TrainConfig {
+  std::string model = "wrn-16-1", data = "digits", input;
+  bool flip = false;
+  std::int64_t crop = 0, cutout = 0;
+  double validation = 0;
+
+  std::string budget = "25%", mapping = "single", combine = "wavg", upsample = "mask", allocation = "cursor";
+  std::int64_t groups = 0, templates = 8, window = 9;
+  std::string weights = "eager";
+
+  std::int64_t epochs = 200, batch = 128, micro_batches = 1;
+  std::string schedule = "cosine", lr_steps = "60,120,160";
+  double lr = 0.1, lr_factor = 0.2, warmup = 0, momentum = 0.9, decay = 5e-4, label_smoothing = 0;
+
+  std::string device = "auto";
+  std::int64_t seed = 0, threads = 0, eval_every = 5;
+};
+
+/// Everything that concerns one call only.
+struct RunConfig {
+  std::string out, resume, trace;
+  bool overwrite = false, json = false, quiet = false;
+  std::int64_t stop_after = 0;
+};
+
+void add_network_options(Options& options, TrainConfig& config);
+void add_training_options(Options& options, TrainConfig& config);
+void add_run_options(Options& options, RunConfig& run);
+
+/// Fills in what depends on the data and was not given.
+void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig& config);
+
+DatasetOptions dataset_options(const TrainConfig& config);
+PlanOptions plan_options(const TrainConfig& config);
+/// Of --device; auto is replaced by the device it stands for.
+Device choose_device(std::string& device);
+/// Sets the threads of this rank: `threads`, or as many as it should use if 0. Warns where the launcher's
+/// binding halves the speed.
+void choose_threads(const Comm& comm, std::int64_t& threads);
+
+/// The epochs of "60,120,160": rising, at least one.
+std::vector<double> parse_epochs(const std::string& text);
+
+}  // namespace ssn

@@ -1,0 +1,52 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/comm.h"
+#include "runtime/tensor.h"
+
+namespace ssn {
+
+/// Sums over the samples that a rank has seen; after sum_over() those of all ranks.
+class Metrics {
+ public:
+  /// Wrong at k: the label is not among the k largest logits. Of equal logits the lower class comes first; a
+  /// label whose logit is not a number is wrong. logits f32 (n, classes), labels i32 (n).
+  void add(const Tensor& logits, const Tensor& labels, double loss_sum);
+  /// In the order of the ranks, so that every rank has the same bits.
+  void sum_over(Comm& comm) { comm.sum_in_rank_order(sums_); }
+
+  double samples() const { return sums_[0]; }
+  /// Mean over the samples.
+  double loss() const { return sums_[1] / sums_[0]; }
+  /// Percent.
+  double error1() const { return 100 * sums_[2] / sums_[0]; }
+  double error5() const { return 100 * sums_[3] / sums_[0]; }
+
+  /// For checkpoints: samples, loss, wrong at 1, wrong at 5.
+  using Sums = std::array<double, 4>;
+  const Sums& sums() const { return sums_; }
+  void set_sums(const Sums& sums) { sums_ = sums; }
+
+ private:
+  Sums sums_{};
+};
+
+/// JSON with numbers rounded for reading: 4 digits after the point.
+nlohmann::ordered_json rounded(double value);
+
+/// The file metrics.jsonl: a line an epoch. Kept whole, and replaced at each line.
+class MetricsFile {
+ public:
+  MetricsFile() = default;
+  /// Keeps the first `lines` of the file that may be there.
+  MetricsFile(std::string path, std::int64_t lines);
+  void append(const nlohmann::ordered_json& line);
+
+ private:
+  std::string path_, text_;
+};
+
+}  // namespace ssn

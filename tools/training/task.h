@@ -1,0 +1,67 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "datasets/loader.h"
+#include "layers/models/zoo.h"
+#include "runtime/checkpoint.h"
+#include "tools/training/config.h"
+#include "tools/training/metrics.h"
+
+namespace ssn {
+
+/// A network and its parameters, as a configuration asks for them. Planned when constructed, which takes no
+/// memory to speak of; build() gives it parameters.
+class Model {
+ public:
+  Model(const TrainConfig& config, const InputShape& input, Device device);
+  /// Start values, the same on every rank; gradients in the communicator's memory.
+  void build(Comm& comm);
+
+  const Plan& plan() const { return weights.plan(); }
+  const InputShape& input() const { return input_; }
+
+  Parameters parameters;
+  SharedWeights weights;
+  std::unique_ptr<Network> network;
+
+ private:
+  InputShape input_;
+};
+
+/// While it lives, the running statistics are the means over the ranks; afterwards each rank has its own.
+/// Collective; the sums are taken in the order of the ranks.
+class AveragedStatistics {
+ public:
+  AveragedStatistics(Comm& comm, Parameters& parameters);
+  ~AveragedStatistics();
+  AveragedStatistics(const AveragedStatistics&) = delete;
+  AveragedStatistics& operator=(const AveragedStatistics&) = delete;
+
+ private:
+  Parameters& parameters_;
+  std::vector<Tensor> own_;
+};
+
+/// The metrics of the whole set, whose batches are split over the ranks. Wants AveragedStatistics.
+Metrics evaluate(Comm& comm, Model& model, const Loader& loader);
+
+/// The parameters and running statistics of a network, and what is needed to build it.
+void store_model(const Model& model, const Dataset& dataset, const std::string& config, Archive& archive);
+/// An archive of another network is an Error that says what differs.
+void restore_model(Model& model, const Archive& archive);
+/// Of the data that the network was trained on.
+InputShape stored_input(const Archive& archive);
+Normalization stored_normalization(const Archive& archive);
+
+/// Rank 0 calls `f`; if that throws, every rank throws the same.
+void on_root(Comm& comm, const std::function<void()>& f);
+
+/// Two sets made of one: `share` of the samples, drawn by the seed, are held out.
+struct Split {
+  ImageSet rest, held_out;
+};
+Split hold_out(const ImageSet& set, double share, std::uint64_t seed);
+
+}  // namespace ssn

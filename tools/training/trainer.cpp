@@ -1,0 +1,342 @@
+#include "tools/training/trainer.h"
+
+#include <cmath>
+#include <csignal>
+
+#include "runtime/log.h"
+#include "runtime/trace.h"
+
+namespace ssn {
+namespace {
+
+constexpr const char* kCheckpoint = "checkpoint.h5";
+constexpr std::uint32_t kSignal = 1, kNotFinite = 2;  // flags that the ranks agree on at each step
+
+volatile std::sig_atomic_t g_signal = 0;
+
+/// SIGINT and SIGTERM ask for a checkpoint; the second one ends the program as usual.
+class StopSignals {
+ public:
+  StopSignals() {
+    struct sigaction action {};
+    action.sa_handler = [](int signal) { g_signal = signal; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    g_signal = 0;
+    sigaction(SIGINT, &action, &old_interrupt_);
+    sigaction(SIGTERM, &action, &old_terminate_);
+  }
+  ~StopSignals() {
+    sigaction(SIGINT, &old_interrupt_, nullptr);
+    sigaction(SIGTERM, &old_terminate_, nullptr);
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  struct sigaction old_interrupt_ {
+  }, old_terminate_{};
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+ScheduleOptions schedule_options(const TrainConfig& config) {
+  using Kind = ScheduleOptions::Kind;
+  return {.kind = config.schedule == "cosine"  ? Kind::cosine
+                  : config.schedule == "steps" ? Kind::steps
+                                               : Kind::constant,
+          .lr = config.lr,
+          .epochs = static_cast<double>(config.epochs),
+          .warmup = config.warmup,
+          .milestones = parse_epochs(config.lr_steps),
+          .factor = config.lr_factor};
+}
+
+LoaderOptions training_options(const TrainConfig& config, const Dataset& dataset) {
+  return {.batch = config.batch,
+          .seed = static_cast<std::uint64_t>(config.seed),
+          .augmentation = {.flip = config.flip, .crop_padding = config.crop, .cutout = config.cutout},
+          .normalization = dataset.normalization};
+}
+
+/// All running statistics of this rank, one after another.
+std::vector<float> flat_statistics(const Parameters& parameters) {
+  std::vector<float> out;
+  for (const Parameters::Buffer& buffer : parameters.buffers()) {
+    const Tensor host = buffer.tensor.to(Device::cpu);
+    out.insert(out.end(), host.span<float>().begin(), host.span<float>().end());
+  }
+  return out;
+}
+
+/// (ranks, columns), of what each rank has; on rank 0 alone.
+template <class T>
+Tensor gather_rows(Comm& comm, std::span<const T> row) {
+  const std::vector<std::byte> bytes = comm.gather(std::as_bytes(row));
+  if (comm.rank() != 0) return {};
+  Tensor rows = Tensor::empty({comm.size(), std::ssize(row)}, dtype_of<T>);
+  std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(rows.raw()));
+  return rows;
+}
+
+}  // namespace
+
+LoaderOptions evaluation_options(std::int64_t batch, const Normalization& normalization) {
+  constexpr std::int64_t kLeast = 128;  // small batches make evaluation slow, and its result is the same
+  return LoaderOptions::evaluation(std::max(batch, kLeast), normalization);
+}
+
+Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
+    : comm_(comm),
+      model_(model),
+      config_(setup.config),
+      dataset_(setup.dataset),
+      directory_(setup.directory),
+      config_text_(setup.config_text),
+      stop_after_(setup.stop_after),
+      train_(setup.split.rest, training_options(config_, dataset_)),
+      test_(dataset_.test, evaluation_options(config_.batch, dataset_.normalization)),
+      steps_per_epoch_(train_.steps_per_epoch()),
+      schedule_(schedule_options(config_)),
+      optimizer_(model.parameters, {.momentum = config_.momentum, .decay = config_.decay}),
+      reducer_(comm, model.parameters),
+      metrics_file_(directory_.file("metrics.jsonl"), 0) {
+  if (setup.split.held_out.images) {
+    validation_.emplace(setup.split.held_out, evaluation_options(config_.batch, dataset_.normalization));
+  }
+  check_schedule(schedule_);
+  const std::int64_t parts = comm.size() * config_.micro_batches;
+  check_usage(train_.batch_size(0) >= parts, "train",
+              "a step has {} samples, too few for {} rank(s) with {} part(s) each: raise --batch ({}) or "
+              "lower --micro-batches",
+              train_.batch_size(0), comm.size(), config_.micro_batches, config_.batch);
+  model_.weights.on_group_complete([this](int group) { reducer_.start(group); });
+}
+
+Trainer::~Trainer() {
+  model_.weights.on_group_complete({});
+}
+
+double Trainer::accumulate(const Batch& batch) {
+  const Device device = model_.parameters.device();
+  const Tensor labels = batch.labels.to(device);
+  Var logits, loss;
+  {
+    const Span span("forward");
+    logits = model_.network->forward(Var::constant(batch.images.to(device)), true);
+    loss =
+        cross_entropy(logits, labels, config_.label_smoothing, 1.0 / static_cast<double>(batch.global_size));
+  }
+  const double loss_sum =
+      *loss.value().to(Device::cpu).data<float>() * static_cast<double>(batch.global_size);
+  epoch_metrics_.add(logits.value(), batch.labels, loss_sum);
+  const Span span("backward");
+  backward(loss);
+  model_.weights.finish_backward();
+  return loss_sum;
+}
+
+void Trainer::step(Prefetcher& batches, Progress& progress) {
+  const Span span("step");
+  model_.parameters.zero_gradients();
+  double loss_sum = 0;
+  std::int64_t samples = 0, global_size = 0;
+  for (std::int64_t part = 0; part < config_.micro_batches; ++part) {
+    const std::optional<Batch> batch = batches.next();
+    check(batch.has_value(), "train", "the data ended before the run");
+    model_.weights.set_reporting(part + 1 == config_.micro_batches);
+    loss_sum += accumulate(*batch);
+    samples += batch->size();
+    global_size = batch->global_size;
+  }
+  reducer_.finish();
+  const std::uint32_t flags =
+      comm_.agree((g_signal != 0 ? kSignal : 0) | (std::isfinite(loss_sum) ? 0 : kNotFinite));
+  check((flags & kNotFinite) == 0, "train",
+        "the loss is not finite in step {} of epoch {}: lower --lr ({}) or raise --warmup ({})", step_ + 1,
+        epoch_ + 1, config_.lr, config_.warmup);
+  {
+    const Span optimizer_span("optimizer");
+    optimizer_.step(model_.parameters, learning_rate(schedule_, steps_done(), steps_per_epoch_));
+  }
+  signalled_ = (flags & kSignal) != 0;
+  ++step_;
+  epoch_samples_ += global_size;
+  progress.step(loss_sum / static_cast<double>(samples), global_size);
+}
+
+bool Trainer::run_epoch(Prefetcher& batches, Progress& progress) {
+  epoch_samples_ = 0;
+  const auto start = Clock::now();
+  bool stop = false;
+  while (step_ < steps_per_epoch_ && !stop) {
+    step(batches, progress);
+    stop = signalled_ || steps_done() == stop_after_;
+  }
+  epoch_seconds_ = seconds_since(start);
+  training_seconds_ += epoch_seconds_;
+  trained_samples_ += epoch_samples_;
+  if (step_ == steps_per_epoch_) {
+    end_epoch(progress);
+  } else {
+    save(kCheckpoint);
+  }
+  return !stop;
+}
+
+std::string Trainer::measure(nlohmann::ordered_json& line, bool& best) {
+  const AveragedStatistics averaged(comm_, model_.parameters);
+  std::string summary;
+  if (validation_) {
+    const Metrics metrics = evaluate(comm_, model_, *validation_);
+    line["validation_loss"] = rounded(metrics.loss());
+    line["validation_error1"] = rounded(metrics.error1());
+    summary += fmt::format("  validation error@1 {:.2f}%", metrics.error1());
+    best = metrics.error1() < best_error_;
+    best_error_ = std::min(best_error_, metrics.error1());
+  }
+  test_metrics_ = evaluate(comm_, model_, test_);
+  line["test_loss"] = rounded(test_metrics_->loss());
+  line["test_error1"] = rounded(test_metrics_->error1());
+  line["test_error5"] = rounded(test_metrics_->error5());
+  return summary + fmt::format("  test error@1 {:.2f}%", test_metrics_->error1());
+}
+
+void Trainer::end_epoch(Progress& progress) {
+  const double lr = learning_rate(schedule_, steps_done() - 1, steps_per_epoch_);
+  Metrics train = epoch_metrics_;
+  train.sum_over(comm_);
+  epoch_metrics_ = {};
+  ++epoch_;
+  step_ = 0;
+  nlohmann::ordered_json line = {{"epoch", epoch_},
+                                 {"step", steps_done()},
+                                 {"lr", lr},
+                                 {"train_loss", rounded(train.loss())},
+                                 {"train_error1", rounded(train.error1())}};
+  std::string summary = fmt::format("loss {:.4f}  error@1 {:.2f}%", train.loss(), train.error1());
+  bool best = false;
+  test_metrics_.reset();
+  if (epoch_ == config_.epochs || (config_.eval_every > 0 && epoch_ % config_.eval_every == 0)) {
+    summary += measure(line, best);
+  }
+  line["seconds"] = rounded(epoch_seconds_);
+  line["samples_per_second"] = rounded(static_cast<double>(epoch_samples_) / epoch_seconds_);
+  line["wire_bytes_per_step"] = wire_bytes_per_step();
+  on_root(comm_, [&] { metrics_file_.append(line); });
+  save(kCheckpoint);
+  if (best) save("best.h5");
+  progress.end_epoch(summary);
+}
+
+std::int64_t Trainer::wire_bytes_per_step() const {
+  const std::int64_t steps = steps_done() - first_step_;
+  return steps == 0 ? 0 : (comm_.traffic().sum.bytes - first_bytes_) / steps;
+}
+
+TrainResult Trainer::run() {
+  const StopSignals signals;
+  const auto start = Clock::now();
+  first_step_ = steps_done();
+  first_bytes_ = comm_.traffic().sum.bytes;
+  check_usage(stop_after_ == 0 || stop_after_ > first_step_, "train",
+              "--stop-after {}: the checkpoint is at step {} already", stop_after_, first_step_);
+  {
+    Progress progress(config_.epochs, steps_per_epoch_, first_step_);
+    Prefetcher batches(train_, {.epoch = epoch_,
+                                .step = step_,
+                                .first_part = comm_.rank() * config_.micro_batches,
+                                .part_count = config_.micro_batches,
+                                .parts = comm_.size() * config_.micro_batches,
+                                .end_epoch = config_.epochs});
+    while (!complete() && run_epoch(batches, progress)) {
+    }
+  }
+  TrainResult result{.ending = complete()   ? Ending::complete
+                               : signalled_ ? Ending::signal
+                                            : Ending::stop_after};
+  if (result.ending != Ending::signal && !(test_metrics_ && step_ == 0)) {
+    const AveragedStatistics averaged(comm_, model_.parameters);
+    test_metrics_ = evaluate(comm_, model_, test_);
+  }
+  if (result.ending != Ending::signal) result.test = test_metrics_;
+  result.epochs = epoch_;
+  result.steps = steps_done();
+  result.seconds = seconds_since(start);
+  result.samples_per_second =
+      training_seconds_ > 0 ? static_cast<double>(trained_samples_) / training_seconds_ : 0;
+  result.wire_bytes_per_step = wire_bytes_per_step();
+  return result;
+}
+
+void Trainer::save(std::string_view name) {
+  const Span span("checkpoint");
+  Archive archive;
+  archive.tensors["trainer/epoch_sums"] = gather_rows<double>(comm_, epoch_metrics_.sums());
+  const std::vector<float> own = flat_statistics(model_.parameters);
+  archive.tensors["trainer/statistics"] = gather_rows<float>(comm_, own);
+  {
+    const AveragedStatistics averaged(comm_, model_.parameters);
+    store_model(model_, dataset_, config_text_, archive);
+  }
+  for (const Parameters::Entry& entry : model_.parameters.entries()) {
+    archive.tensors["velocity/" + entry.name] = optimizer_.velocity().slice(entry.range.first, entry.shape);
+  }
+  archive.attributes["trainer/epoch"] = epoch_;
+  archive.attributes["trainer/step"] = step_;
+  archive.attributes["trainer/steps_per_epoch"] = steps_per_epoch_;
+  archive.attributes["trainer/ranks"] = std::int64_t{comm_.size()};
+  archive.attributes["trainer/best_error"] = best_error_;
+  on_root(comm_, [&] { save_checkpoint(directory_.file(name), archive); });
+}
+
+void Trainer::resume(const Archive& archive) {
+  restore_model(model_, archive);
+  for (const Parameters::Entry& entry : model_.parameters.entries()) {
+    const Tensor& velocity = archive.tensor("velocity/" + entry.name);
+    check(velocity.shape() == entry.shape, "checkpoint", "velocity/{} has shape {}, expected {}", entry.name,
+          velocity.shape().text(), entry.shape.text());
+    optimizer_.velocity().slice(entry.range.first, entry.shape).copy_from(velocity);
+  }
+  const auto steps_per_epoch = archive.attribute<std::int64_t>("trainer/steps_per_epoch");
+  check_usage(steps_per_epoch == steps_per_epoch_, "train",
+              "--resume: an epoch had {} steps, and has {} now: has the data changed?", steps_per_epoch,
+              steps_per_epoch_);
+  epoch_ = archive.attribute<std::int64_t>("trainer/epoch");
+  step_ = archive.attribute<std::int64_t>("trainer/step");
+  check(epoch_ >= 0 && step_ >= 0 && step_ < steps_per_epoch_, "checkpoint",
+        "it is at step {} of epoch {}, which is not possible", step_, epoch_);
+  best_error_ = archive.attribute<double>("trainer/best_error");
+  restore_own(archive);
+  on_root(comm_, [&] { metrics_file_ = MetricsFile(directory_.file("metrics.jsonl"), epoch_); });
+}
+
+void Trainer::restore_own(const Archive& archive) {
+  const auto ranks = archive.attribute<std::int64_t>("trainer/ranks");
+  const Tensor& sums = archive.tensor("trainer/epoch_sums");
+  const Tensor& statistics = archive.tensor("trainer/statistics");
+  std::int64_t columns = 0;
+  for (const Parameters::Buffer& buffer : model_.parameters.buffers()) columns += buffer.tensor.size();
+  check(sums.shape() == Shape{ranks, 4} && statistics.shape() == Shape{ranks, columns}, "checkpoint",
+        "the ranks' own states have shapes {} and {}, expected {}x4 and {}x{}", sums.shape().text(),
+        statistics.shape().text(), ranks, ranks, columns);
+  Metrics::Sums own{};
+  if (ranks != comm_.size()) {
+    info("the checkpoint is of {} rank(s): every rank goes on from the mean of their running statistics",
+         ranks);
+    for (std::int64_t i = 0; comm_.rank() == 0 && i < sums.size(); ++i)
+      own[static_cast<std::size_t>(i % 4)] += sums.data<double>()[i];
+    return epoch_metrics_.set_sums(own);
+  }
+  const std::int64_t rank = comm_.rank();
+  std::copy_n(sums.data<double>() + rank * 4, 4, own.begin());
+  epoch_metrics_.set_sums(own);
+  std::int64_t first = rank * columns;
+  for (const Parameters::Buffer& buffer : model_.parameters.buffers()) {
+    buffer.tensor.copy_from(statistics.slice(first, buffer.tensor.shape()));
+    first += buffer.tensor.size();
+  }
+}
+
+}  // namespace ssn

@@ -1,0 +1,98 @@
+#pragma once
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "autograd/optimizer.h"
+#include "autograd/reducer.h"
+#include "autograd/schedule.h"
+#include "runtime/progress.h"
+#include "tools/training/run_directory.h"
+#include "tools/training/task.h"
+
+namespace ssn {
+
+/// How a run ended.
+enum class Ending : std::uint8_t { complete, stop_after, signal };
+
+struct TrainResult {
+  Ending ending = Ending::complete;
+  std::optional<Metrics> test = {};  // of the last state; none after a signal
+  std::int64_t epochs = 0, steps = 0;
+  double seconds = 0;             // all of run()
+  double samples_per_second = 0;  // of training alone
+  std::int64_t wire_bytes_per_step = 0;
+};
+
+/// Every sample once, as it is.
+LoaderOptions evaluation_options(std::int64_t batch, const Normalization& normalization);
+
+/// Trains a model on one rank or several. Rank r of N takes part r of N of every global batch (with
+/// micro-batches, m parts of N m, one after another). A part's loss is its sum over the samples divided by
+/// the global batch, so the sum of the gradients over parts and ranks is the gradient of the mean.
+class Trainer {
+ public:
+  struct Setup {
+    const TrainConfig& config;
+    const Dataset& dataset;
+    Split split;  // of the training set
+    const RunDirectory& directory;
+    std::string config_text;      // goes into checkpoints
+    std::int64_t stop_after = 0;  // steps from the run's beginning; 0: none
+  };
+  Trainer(Comm& comm, Model& model, const Setup& setup);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// Goes on from a checkpoint of the same run. Exactly, with as many ranks and threads as wrote it.
+  void resume(const Archive& archive);
+  TrainResult run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// False: to be stopped here.
+  bool run_epoch(Prefetcher& batches, Progress& progress);
+  void step(Prefetcher& batches, Progress& progress);
+  /// Forward and backward of one part; returns the sum of its samples' losses.
+  double accumulate(const Batch& batch);
+  /// Measures the state, adds that to the line of metrics and returns it for the log. `best`: as no state
+  /// before on the validation set.
+  std::string measure(nlohmann::ordered_json& line, bool& best);
+  void end_epoch(Progress& progress);
+  void save(std::string_view name);
+  /// What each rank has of its own.
+  void restore_own(const Archive& archive);
+  std::int64_t wire_bytes_per_step() const;
+  std::int64_t steps_done() const { return epoch_ * steps_per_epoch_ + step_; }
+  bool complete() const { return epoch_ >= config_.epochs; }
+
+  Comm& comm_;
+  Model& model_;
+  const TrainConfig& config_;
+  const Dataset& dataset_;
+  const RunDirectory& directory_;
+  std::string config_text_;
+  std::int64_t stop_after_;
+
+  Loader train_;
+  std::optional<Loader> validation_;
+  Loader test_;
+  std::int64_t steps_per_epoch_;
+  ScheduleOptions schedule_;
+  Sgd optimizer_;
+  Reducer reducer_;
+  MetricsFile metrics_file_;
+
+  std::int64_t epoch_ = 0, step_ = 0;    // the next step is step_ of epoch_
+  Metrics epoch_metrics_;                // this rank's, of the epoch so far
+  std::optional<Metrics> test_metrics_;  // of the state at the last epoch's end, where it was measured
+  double best_error_ = 101;              // percent, on the validation set
+  double training_seconds_ = 0, epoch_seconds_ = 0;
+  std::int64_t trained_samples_ = 0, epoch_samples_ = 0;
+  std::int64_t first_step_ = 0, first_bytes_ = 0;  // where this call of the program began
+  bool signalled_ = false;
+};
+
+}  // namespace ssn
