@@ -258,11 +258,11 @@ class MpiComm : public Comm {
     const Announcement mine{offset, count, static_cast<std::int64_t>(dtype)};
     window.announcement(rank_) = mine;
     fence(window);
-    for (int r = 0; r < size_; ++r) {
-      const Announcement& theirs = window.announcement(r);
-      check(theirs == mine, "sum over ranks",
-            "rank {} sums {} elements at byte {}, rank {} sums {} at byte {}", rank_, count, offset, r,
-            theirs.count, theirs.offset);
+    if (const int other = first_other(window, mine); other >= 0) {
+      const Announcement theirs = window.announcement(other);
+      fence(window);  // all have read: each finds a rank unlike itself
+      fail("sum over ranks", "rank {} sums {} elements at byte {}, rank {} sums {} at byte {}", rank_, count,
+           offset, other, theirs.count, theirs.offset);
     }
     constexpr std::int64_t kUnit = 64;  // slices start at cache lines, for either type
     const std::int64_t units = (count + kUnit - 1) / kUnit;
@@ -273,6 +273,14 @@ class MpiComm : public Comm {
     else
       sum_slice(buffers<double>(window, offset), begin, end);
     fence(window);
+  }
+
+  /// The first rank that announced something else, −1 if none did.
+  int first_other(Window& window, const Announcement& mine) {
+    for (int r = 0; r < size_; ++r) {
+      if (window.announcement(r) != mine) return r;
+    }
+    return -1;
   }
 
   template <class T>

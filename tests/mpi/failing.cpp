@@ -1,0 +1,43 @@
+
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+
+#include "runtime/binding.h"
+#include "runtime/comm.h"
+#include "runtime/error.h"
+
+// A program that fails in the way its argument names; failures.sh looks at what comes out.
+namespace ssn {
+namespace {
+
+int body(Comm& comm, std::string_view way) {
+  const Storage storage = comm.allocate(4000);
+  const std::span data(static_cast<float*>(storage.data()), 1000);
+  std::fill(data.begin(), data.end(), 1.0f);
+  if (way == "none") return 0;
+  if (way == "stopped") return 75;
+  if (way == "usage on all") fail_usage("budget", "it is {}", -1);
+  if (way == "error on all") fail("read", "no such file");
+  if (way == "differently") fail("read", "file {} is missing", comm.rank() % 2);
+  if (way == "one while others sum" && comm.rank() == 1) throw std::runtime_error("out of luck");
+  if (way == "one before the end" && comm.rank() == 2) fail("write", "the disk is full");
+  if (way == "one while others compute") {
+    if (comm.rank() == 0) fail("write", "the disk is full");
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+  }
+  if (way == "one dies" && comm.rank() == 1) std::abort();
+  if (way != "one before the end") {
+    for (int i = 0; i < 10; ++i) comm.wait(comm.start_sum(data));
+  }
+  if (way == "binding" && comm.rank() == 0)
+    fmt::print("{}\n", choose_threads(find_placement(comm.local_size())).warning);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ssn
+
+int main(int, char** argv) {
+  return ssn::run_ranks([&](ssn::Comm& comm) { return ssn::body(comm, argv[1]); });
+}

@@ -1,0 +1,34 @@
+#!/bin/bash
+# usage: failures.sh MPIRUN PROGRAM
+# Starts PROGRAM on three ranks in each of its ways to fail; checks the exit code, what is printed and how often.
+mpirun=$1 program=$2 failed=0
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+
+# expect EXIT_CODE TIMES LINE WAY [VAR=VALUE]: mpirun's exit code, and how often LINE is printed (as a whole line).
+expect() {
+  local code=$1 times=$2 line=$3 way=$4 setting=${5:-SSN_DEBUG=0} start=$SECONDS
+  env "$setting" timeout 40 "$mpirun" -n 3 "$program" "$way" >"$output" 2>&1
+  local rc=$? found
+  found=$(grep -cxF -- "$line" "$output")
+  local all
+  all=$(grep -c '^error' "$output")
+  if [[ $rc != "$code" || $found != "$times" || $all != "$times" ]]; then
+    echo "FAILED: $way: exit code $rc (expected $code), '$line' $found times (expected $times) of $all errors"
+    cat "$output"
+    failed=1
+  else
+    echo "ok: $way ($((SECONDS - start)) s)"
+  fi
+}
+
+expect 0 0 error none
+expect 75 0 error stopped
+expect 2 1 "error: [budget] it is -1" "usage on all"
+expect 1 1 "error: [read] no such file" "error on all"
+expect 1 1 "error on rank 1: out of luck" "one while others sum"
+expect 1 1 "error on rank 2: [write] the disk is full" "one before the end"
+expect 1 1 "error on rank 0: [write] the disk is full" "one while others compute"
+expect 134 0 error "one dies"
+expect 2 1 "error: [start MPI] SSN_SUM must be window or allreduce, found 'ring'" none SSN_SUM=ring
+exit $failed
