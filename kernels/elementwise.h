@@ -5,7 +5,7 @@
 
 namespace ssn::kernels {
 
-// All pointers have n elements. Outputs may alias inputs of the same index.
+// All pointers have n elements. Outputs overwrite, and may alias inputs of the same index.
 
 /// y += x
 template <class T>
@@ -24,13 +24,13 @@ template <class T>
 void relu_forward(CpuQueue&, std::int64_t n, const T* x, T* y);
 template <class T>
 void relu_forward(CudaQueue&, std::int64_t n, const T* x, T* y);
-/// gx = gy where y > 0, else 0. y is the forward's output. Overwrites.
+/// gx = gy where y > 0, else 0; y is the forward's output.
 template <class T>
 void relu_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
 template <class T>
 void relu_backward(CudaQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
 
-/// y[r,c] = x[r,c] + bias[c]; x and y are (rows, cols).
+/// y[r,c] = x[r,c] + bias[c]; x and y are (rows, cols). Its bias gradient is column_sum (reduce.h).
 template <class T>
 void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
 template <class T>

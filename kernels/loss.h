@@ -7,7 +7,8 @@ namespace ssn::kernels {
 
 // Softmax cross-entropy with label smoothing s over rows of logits x (rows, classes), labels (rows):
 //   loss[r] = −(1 − s) log p[r,label] − s / classes · Σ_c log p[r,c],   p = softmax(x)
-// A negative label marks a row that takes no part: its loss and gradient are 0.
+// A negative label marks a row that takes no part: its loss and gradient are 0. A label of `classes` or more
+// reads nothing and gives NaN.
 
 /// loss (rows) and p (rows, classes). p may alias x. Overwrites.
 template <class T>

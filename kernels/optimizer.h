@@ -6,8 +6,9 @@
 namespace ssn::kernels {
 
 /// One pass over n flat parameters: stochastic gradient descent with momentum.
-///   d = g + decay · theta;   velocity = momentum · velocity + d;   theta −= lr · (nesterov ? d + momentum ·
-///   velocity : velocity)
+///   d = g + decay · theta
+///   velocity = momentum · velocity + d
+///   theta −= lr · (nesterov ? d + momentum · velocity : velocity)
 /// velocity starts at 0. Updates theta and velocity in place.
 struct SgdStep {
   double lr, momentum, decay;

@@ -6,6 +6,7 @@
 namespace ssn::kernels {
 
 /// Pooling windows over x (n, h, w, c), channels last; y is (n, out_h, out_w, c). Pairs are {height, width}.
+/// Padding is at most half the kernel, so that every window has an element of x; h · w < 2³¹.
 struct PoolGeometry {
   std::int64_t n, h, w, c;
   std::int64_t kernel[2], stride[2], padding[2] = {0, 0};
@@ -14,13 +15,13 @@ struct PoolGeometry {
   std::int64_t out_w() const { return (w + 2 * padding[1] - kernel[1]) / stride[1] + 1; }
 };
 
-/// y = the largest of the window (padding never wins; NaN wins); winner = its index h·w within the image, the
-/// first of equals. Overwrites.
+/// y = the largest of the window (padding never wins; a NaN does); winner = its index ih · w + iw within the
+/// image, the first of equals. Overwrites.
 template <class T>
 void max_pool_forward(CpuQueue&, const PoolGeometry& g, const T* x, T* y, std::int32_t* winner);
 template <class T>
 void max_pool_forward(CudaQueue&, const PoolGeometry& g, const T* x, T* y, std::int32_t* winner);
-/// gx[winner] = sum of gy; gathers, so that no order of threads matters. Overwrites.
+/// gx = sum of gy over the windows that the element won, in their order. Overwrites.
 template <class T>
 void max_pool_backward(CpuQueue&, const PoolGeometry& g, const T* gy, const std::int32_t* winner, T* gx);
 template <class T>

@@ -125,7 +125,7 @@ TEST_P(Ops, gradient) {
     for (std::size_t p = 0; p < probes; ++p) {
       const std::size_t e =
           n <= 40 ? p : static_cast<std::size_t>(Random(3, i).below(static_cast<std::int64_t>(n), p));
-      const double x = values[i][e], h = 1e-4 * std::max(1.0, std::abs(x));
+      const double x = values[i][e], h = c.step * std::max(1.0, std::abs(x));
       double at[4];
       for (int k = 0; k < 4; ++k) {
         values[i][e] = x + h * (k < 2 ? k - 2 : k - 1);

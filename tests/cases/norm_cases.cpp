@@ -1,7 +1,193 @@
+#include <cmath>
+
 #include "tests/op_case.h"
 
 namespace ssn::test {
+namespace {
 
-std::vector<OpCase> norm_cases() { return {}; }
+struct Statistics {
+  Doubles mean, var;  // biased
+};
+
+Statistics statistics(const Doubles& x, std::size_t channels) {
+  Statistics s{Doubles(channels), Doubles(channels)};
+  const double rows = static_cast<double>(x.size() / channels);
+  for (std::size_t i = 0; i < x.size(); ++i) s.mean[i % channels] += x[i] / rows;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    s.var[i % channels] += std::pow(x[i] - s.mean[i % channels], 2) / rows;
+  return s;
+}
+
+Doubles normalised(const Doubles& x, const Statistics& s, const Doubles& gain, const Doubles& bias,
+                   double eps, bool relu) {
+  Doubles y;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t c = i % gain.size();
+    const double z = (x[i] - s.mean[c]) / std::sqrt(s.var[c] + eps) * gain[c] + bias[c];
+    y.push_back(relu && z <= 0 ? 0 : z);
+  }
+  return y;
+}
+
+Tensor filled(const Var& x, double value) {
+  return Tensor::full(Shape{x.shape()[-1]}, value, x.dtype(), x.device());
+}
+Var train(std::span<const Var> in, const BatchNormOptions& options) {
+  return batch_norm(in[0], in[1], in[2], filled(in[0], 0), filled(in[0], 1), options);
+}
+Doubles trained(std::span<const Doubles> in, const BatchNormOptions& o) {
+  const Statistics s = in[0].empty() ? Statistics{} : statistics(in[0], in[1].size());
+  return normalised(in[0], s, in[1], in[2], o.eps, o.relu);
+}
+std::vector<Input> inputs_of(const Shape& x) {
+  const Shape channels{x[-1]};
+  return {{x}, {channels, Domain::positive}, {channels}};
+}
+
+OpCase training_case(const std::string& name, const Shape& shape, bool relu) {
+  const BatchNormOptions options{.eps = 1e-3, .relu = relu};
+  return {
+      .name = (relu ? "batch_norm_relu_" : "batch_norm_") + name,
+      .inputs = inputs_of(shape),
+      .f = [options](std::span<const Var> in) { return train(in, options); },
+      .reference = [options](std::span<const Doubles> in) { return trained(in, options); },
+      // All negative, a bias may cancel all but the last bits of what the ReLU lets pass.
+      .adversarial = relu ? std::vector{Domain::large, Domain::equal, Domain::spread}
+                          : std::vector{Domain::all_negative, Domain::large, Domain::equal, Domain::spread},
+      .step = relu ? 1e-6 : 1e-4};
+}
+
+OpCase evaluation_case(const std::string& name, const Shape& shape, bool relu) {
+  const BatchNormOptions options{.eps = 1e-5, .training = false, .relu = relu};
+  return {.name = "batch_norm_eval_" + name,
+          .inputs = inputs_of(shape),
+          .f =
+              [options](std::span<const Var> in) {
+                return batch_norm(in[0], in[1], in[2], filled(in[0], 0.25), filled(in[0], 2.25), options);
+              },
+          .reference =
+              [options](std::span<const Doubles> in) {
+                const Statistics s{Doubles(in[1].size(), 0.25), Doubles(in[1].size(), 2.25)};
+                return normalised(in[0], s, in[1], in[2], options.eps, options.relu);
+              },
+          .adversarial = {Domain::all_negative, Domain::large, Domain::equal, Domain::spread}};
+}
+
+/// The running statistics after one step, as the output.
+OpCase running_case(const std::string& name, std::int64_t rows, std::int64_t channels, bool mean) {
+  const double momentum = 0.3;
+  return {
+      .name = (mean ? "batch_norm_running_mean_" : "batch_norm_running_var_") + name,
+      .inputs = {{Shape{rows, channels}, Domain::normal, false},
+                 {Shape{channels}, Domain::normal, false},
+                 {Shape{channels}, Domain::normal, false}},
+      .f =
+          [=](std::span<const Var> in) {
+            const Tensor running_mean = filled(in[0], 0.5), running_var = filled(in[0], 3);
+            batch_norm(in[0], in[1], in[2], running_mean, running_var, {.momentum = momentum});
+            return Var::constant(mean ? running_mean : running_var);
+          },
+      .reference =
+          [=](std::span<const Doubles> in) {
+            const Statistics s = statistics(in[0], static_cast<std::size_t>(channels));
+            const double n = static_cast<double>(rows), unbiased = rows > 1 ? n / (n - 1) : 1;
+            Doubles y;
+            for (std::size_t c = 0; c < s.mean.size(); ++c)
+              y.push_back(mean ? 0.7 * 0.5 + momentum * s.mean[c] : 0.7 * 3 + momentum * unbiased * s.var[c]);
+            return y;
+          }};
+}
+
+/// What the backward pass does in place: it may write over a gradient that no one else sees, and adds to one
+/// that is there already.
+std::vector<OpCase> composed_cases() {
+  const BatchNormOptions with_relu{.relu = true}, plain{};
+  const std::vector<Input> inputs = inputs_of(Shape{37, 5});
+  const auto sum = [](Doubles a, const Doubles& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+    return a;
+  };
+  return {{.name = "batch_norm_twice",  // the second one's gradient is the first one's own memory
+           .inputs = inputs,
+           .f =
+               [=](std::span<const Var> in) {
+                 const Var y = train(in, with_relu);
+                 return train(std::vector{y, in[1], in[2]}, plain);
+               },
+           .reference =
+               [=](std::span<const Doubles> in) {
+                 return trained(std::vector{trained(in, with_relu), in[1], in[2]}, plain);
+               }},
+          {.name = "batch_norm_residual",  // x has a gradient already
+           .inputs = inputs,
+           .f = [=](std::span<const Var> in) { return add(in[0], train(in, with_relu)); },
+           .reference = [=](std::span<const Doubles> in) { return sum(in[0], trained(in, with_relu)); }},
+          {.name = "batch_norm_two_uses",  // x's gradient is this node's own by the second use
+           .inputs = inputs,
+           .f = [=](std::span<const Var> in) { return relu(add(train(in, plain), train(in, with_relu))); },
+           .reference =
+               [=](std::span<const Doubles> in) {
+                 Doubles y = sum(trained(in, plain), trained(in, with_relu));
+                 for (double& v : y) v = v > 0 ? v : 0;
+                 return y;
+               }},
+          {.name = "batch_norm_frozen",  // no gradient for the parameters
+           .inputs = {inputs[0],
+                      {inputs[1].shape, Domain::positive, false},
+                      {inputs[2].shape, Domain::normal, false}},
+           .f = [=](std::span<const Var> in) { return train(in, with_relu); },
+           .reference = [=](std::span<const Doubles> in) { return trained(in, with_relu); }},
+          {.name = "batch_norm_constant_input",
+           .inputs = {{inputs[0].shape, Domain::normal, false}, inputs[1], inputs[2]},
+           .f = [=](std::span<const Var> in) { return train(in, with_relu); },
+           .reference = [=](std::span<const Doubles> in) { return trained(in, with_relu); }}};
+}
+
+/// A mean of 1000 deviations: the mean of squares less the square of the mean would lose the variance.
+OpCase offset_case() {
+  const auto shifted = [](Doubles x) {
+    for (double& v : x) v = v + 1000;
+    return x;
+  };
+  return {.name = "batch_norm_offset",
+          .inputs = inputs_of(Shape{700, 3}),
+          .f =
+              [](std::span<const Var> in) {
+                const Var x = bias_add(in[0], Var::constant(filled(in[0], 1000)));
+                return train(std::vector{x, in[1], in[2]}, {});
+              },
+          .reference =
+              [=](std::span<const Doubles> in) {
+                return trained(std::vector{shifted(in[0]), in[1], in[2]}, {});
+              },
+          .f64_tolerance = 1e-10,
+          .f32_tolerance = 5e-4};  // half of what f32 keeps of 1000 ± 1
+}
+
+}  // namespace
+
+std::vector<OpCase> norm_cases() {
+  std::vector<OpCase> cases = composed_cases();
+  const auto add_case = [&](const std::string& name, const Shape& shape) {
+    cases.push_back(training_case(name, shape, false));
+    cases.push_back(training_case(name, shape, true));
+  };
+  for (std::int64_t n : {0, 1, 31, 33, 127, 129}) {
+    add_case(fmt::format("6x{}", n), Shape{6, n});
+    add_case(fmt::format("{}x3", n), Shape{n, 3});
+  }
+  for (std::int64_t c : {16, 32, 64, 128, 640}) add_case(fmt::format("2x3x5x{}", c), Shape{2, 3, 5, c});
+  add_case("2100x33", Shape{2100, 33});  // several chunks, the last one short
+  add_case("70x1040", Shape{70, 1040});  // several parts of the channels
+  cases.push_back(evaluation_case("29x7", Shape{29, 7}, false));
+  cases.push_back(evaluation_case("relu_2x3x5x12", Shape{2, 3, 5, 12}, true));
+  cases.push_back(evaluation_case("0x3", Shape{0, 3}, true));
+  for (bool mean : {true, false}) {
+    cases.push_back(running_case("1x3", 1, 3, mean));
+    cases.push_back(running_case("2100x9", 2100, 9, mean));
+  }
+  cases.push_back(offset_case());
+  return cases;
+}
 
 }  // namespace ssn::test

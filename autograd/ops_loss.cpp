@@ -1,0 +1,50 @@
+#include <algorithm>
+
+#include "autograd/ops.h"
+#include "autograd/scratch.h"
+#include "kernels/loss.h"
+#include "runtime/dispatch.h"
+
+namespace ssn {
+namespace {
+void check_labels(const Tensor& labels, std::int64_t rows, std::int64_t classes, Device device) {
+  check(labels.dtype() == DType::i32 && labels.shape() == Shape{rows} && labels.device() == device,
+        "cross_entropy", "the labels must be i32 of shape {} on {}, found {} of shape {} on {}", rows,
+        name_of(device), name_of(labels.dtype()), labels.shape().text(), name_of(labels.device()));
+  if (device != Device::cpu || rows == 0) return;  // on the GPU a label out of range gives NaN
+  const auto values = labels.span<std::int32_t>();
+  const auto largest = std::max_element(values.begin(), values.end());
+  check(*largest < classes, "cross_entropy", "the label of row {} is {}, but there are {} classes",
+        largest - values.begin(), *largest, classes);
+}
+}  // namespace
+
+Var cross_entropy(const Var& logits, const Tensor& labels, double smoothing, double scale) {
+  check(logits.shape().rank() == 2 && logits.shape()[1] > 0, "cross_entropy",
+        "the logits must be (rows, classes) with at least one class, found {}", logits.shape().text());
+  check(smoothing >= 0 && smoothing < 1, "cross_entropy", "the smoothing must be in [0, 1), found {}",
+        smoothing);
+  const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
+  check_labels(labels, rows, classes, logits.device());
+  Tensor loss = Tensor::zeros(Shape{}, logits.dtype(), logits.device());
+  Tensor p = Tensor::empty(logits.shape(), logits.dtype(), logits.device());
+  if (rows > 0) {
+    const Tensor losses = Tensor::empty(Shape{rows}, logits.dtype(), logits.device());
+    dispatch(loss.device(), loss.dtype(), "cross_entropy", [&]<class T>(auto& q) {
+      kernels::cross_entropy_forward<T>(q, rows, classes, smoothing, logits.value().data<T>(),
+                                        labels.data<std::int32_t>(), losses.data<T>(), p.data<T>());
+      kernels::scaled_sum<T>(q, rows, scale, losses.data<T>(), loss.data<T>());
+    });
+  }
+  return Var::result(std::move(loss), {logits}, [=](const Tensor& gy, std::span<const Var> in) {
+    if (rows > 0) {
+      dispatch(gy.device(), gy.dtype(), "cross_entropy backward", [&]<class T>(auto& q) {
+        kernels::cross_entropy_backward<T>(q, rows, classes, smoothing, scale, p.data<T>(),
+                                           labels.data<std::int32_t>(), gy.data<T>(), p.data<T>());
+      });
+    }
+    in[0].add_grad(p);  // overwritten: a closure runs once
+  });
+}
+
+}  // namespace ssn

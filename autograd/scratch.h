@@ -1,0 +1,23 @@
+#pragma once
+#include "autograd/var.h"
+
+// What the operations share in checking arguments and in choosing memory.
+namespace ssn {
+
+/// Throws Error unless `other` has x's type and device.
+inline void check_alike(Where where, const Var& x, const Var& other, std::string_view name) {
+  check(other.dtype() == x.dtype() && other.device() == x.device(), where,
+        "{} must be {} on {} like the first argument, found {} on {}", name, name_of(x.dtype()),
+        name_of(x.device()), name_of(other.dtype()), name_of(other.device()));
+}
+inline void check_alike(Where where, const Var& x, const Tensor& other, std::string_view name) {
+  check_alike(where, x, Var::constant(other), name);
+}
+
+/// In a closure: memory for a gradient of the same shape as gy, which is gy's own where no one else sees it
+/// (a kernel that reads each element before it writes it then moves a third less memory).
+inline Tensor reused_or_new(const Tensor& gy) {
+  return gy.exclusive() ? gy : Tensor::empty(gy.shape(), gy.dtype(), gy.device());
+}
+
+}  // namespace ssn
