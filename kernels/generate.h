@@ -8,11 +8,12 @@ namespace ssn::kernels {
 
 /// How one layer's weight (n elements, row-major) is made of its group's theta (N elements), paper
 /// section 3.2:
-///   templates  w[i] = Σ_k alpha[k] · theta[offsets[k] + i]                      coefficients = alpha
-///   (templates) exact      w[i] = theta[offsets[0] + i]                                     templates = 1,
-///   no coefficients tiles      w[t·N + p] = theta[p] · (t ? mask[t − 1][p mod window] : 1)      coefficients
-///   = mask (tiles − 1, window); n > N
-/// Offsets of different layers, and of one layer's templates, may overlap anyhow.
+///   templates  w[i] = Σ_k alpha[k] · theta[offsets[k] + i]        coefficients = alpha (templates)
+///   exact      w[i] = theta[offsets[0] + i]                       templates = 1, no coefficients
+///   tiles      w[t·N + p] = theta[p] · (t ? mask[t − 1][p mod window] : 1)
+///                                                                 coefficients = mask (tiles − 1, window)
+/// Offsets of different layers, and of one layer's templates, may overlap anyhow. Sums over k are chains of
+/// fused multiply-adds, k ascending.
 template <class T>
 struct GeneratedLayer {
   enum class Method { templates, exact, tiles };
@@ -24,7 +25,7 @@ struct GeneratedLayer {
   const T* coefficients = nullptr;
   T* weight = nullptr;             // forward writes it
   const T* weight_grad = nullptr;  // backward reads it
-  T* coefficients_grad = nullptr;  // backward adds into it; layers may share it
+  T* coefficients_grad = nullptr;  // backward adds into it unless null; layers may share it
 };
 
 /// Elements of T and bytes of plain data that the functions below need for these layers.
@@ -33,10 +34,14 @@ struct GenerateWorkspace {
   std::int64_t bytes = 0;
 };
 template <class T>
-GenerateWorkspace generate_workspace(std::span<const GeneratedLayer<T>> layers, std::int64_t group_size);
+GenerateWorkspace generate_workspace(CpuQueue&, std::span<const GeneratedLayer<T>> layers,
+                                     std::int64_t group_size);
+template <class T>
+GenerateWorkspace generate_workspace(CudaQueue&, std::span<const GeneratedLayer<T>> layers,
+                                     std::int64_t group_size);
 
-/// Writes every layer's weight. `plain` is workspace of `bytes` on the queue's device (CUDA copies the list
-/// there).
+/// Writes every layer's weight. `plain` is workspace of `bytes` on the queue's device, aligned to 16 (CUDA
+/// copies the list there).
 template <class T>
 void generate_forward(CpuQueue&, std::span<const GeneratedLayer<T>> layers, std::int64_t group_size,
                       const T* theta, void* plain);
@@ -45,10 +50,10 @@ void generate_forward(CudaQueue&, std::span<const GeneratedLayer<T>> layers, std
                       const T* theta, void* plain);
 
 /// Adds the layers' weight gradients into theta_grad (N) and the coefficients' gradients. Each element of
-/// theta_grad receives its contributions in the order of the list, each by one fused multiply-add (for one
-/// layer whose templates overlap: k ascending), so one call for a list gives the same bits as one call a
-/// layer in that order. Coefficients' gradients: fixed chunks of each layer, summed in their order, then
-/// added in the order of the list.
+/// theta_grad receives its contributions in the order of the list, each by one fused multiply-add (within
+/// one layer: k or t ascending). Coefficients' gradients: a sum over each fixed stretch of theta, these in
+/// their order, a layer's whole added at once, in the order of the list. So one call for a list gives the
+/// same bits as one call a layer in that order, on any number of threads.
 template <class T>
 void generate_backward(CpuQueue&, std::span<const GeneratedLayer<T>> layers, std::int64_t group_size,
                        const T* theta, T* theta_grad, T* workspace, void* plain);

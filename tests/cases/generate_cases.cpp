@@ -1,7 +1,167 @@
+#include <numeric>
+
 #include "tests/op_case.h"
 
 namespace ssn::test {
+namespace {
 
-std::vector<OpCase> generate_cases() { return {}; }
+using Method = WeightRule::Method;
+
+/// A layer of a group, and which input holds its coefficients (0: none; theta is input 0).
+struct Layer {
+  WeightRule rule;
+  std::size_t coefficients;
+};
+Layer templates(const Shape& shape, std::vector<std::int64_t> offsets, std::size_t coefficients) {
+  return {{Method::templates, shape, std::move(offsets)}, coefficients};
+}
+Layer exact(const Shape& shape, std::int64_t offset) {
+  return {{Method::exact, shape, {offset}}, 0};
+}
+Layer tiles(const Shape& shape, std::int64_t window, std::size_t coefficients) {
+  return {{Method::tiles, shape, {}, window}, coefficients};
+}
+
+/// The weights of the layers one after another, from their definitions (kernels/generate.h).
+Doubles generated(std::int64_t group_size, const std::vector<Layer>& layers, std::span<const Doubles> in) {
+  const Doubles& theta = in[0];
+  Doubles w;
+  for (const auto& [rule, coefficients] : layers) {
+    for (std::int64_t i = 0; i < rule.shape.size(); ++i) {
+      double sum = 0;
+      const std::int64_t tile = i / group_size, p = i % group_size;
+      if (rule.method == Method::tiles)
+        sum =
+            theta.at(static_cast<std::size_t>(p)) *
+            (tile ? in[coefficients].at(static_cast<std::size_t>((tile - 1) * rule.window + p % rule.window))
+                  : 1);
+      else
+        for (std::size_t k = 0; k < rule.offsets.size(); ++k)
+          sum += (coefficients ? in[coefficients].at(k) : 1) *
+                 theta.at(static_cast<std::size_t>(rule.offsets[k] + i));
+      w.push_back(sum);
+    }
+  }
+  return w;
+}
+
+std::vector<WeightRecipe> recipes_of(const std::vector<Layer>& layers, std::span<const Var> in) {
+  std::vector<WeightRecipe> recipes;
+  for (const Layer& l : layers)
+    recipes.push_back({l.rule, in[0], l.coefficients ? in[l.coefficients] : Var()});
+  return recipes;
+}
+
+/// All layers in one call, their weights one after another.
+Var generated_list(const std::vector<Layer>& layers, std::span<const Var> in) {
+  const auto recipes = recipes_of(layers, in);
+  const std::vector<Tensor> weights = generate(recipes);
+  const auto total = std::accumulate(weights.begin(), weights.end(), std::int64_t{0},
+                                     [](std::int64_t n, const Tensor& w) { return n + w.size(); });
+  const Tensor all = Tensor::empty({total}, in[0].dtype(), in[0].device());
+  std::int64_t at = 0;
+  for (const Tensor& w : weights) {
+    all.slice(at, w.shape()).copy_from(w);
+    at += w.size();
+  }
+  return Var::result(all, {in.begin(), in.end()}, [layers](const Tensor& gy, std::span<const Var> inputs) {
+    std::vector<Tensor> grads;
+    std::int64_t from = 0;
+    for (const Layer& l : layers) {
+      grads.push_back(gy.slice(from, l.rule.shape));
+      from += l.rule.shape.size();
+    }
+    generate_backward(recipes_of(layers, inputs), grads);
+  });
+}
+
+OpCase generate_case(const std::string& name, std::int64_t group_size, const std::vector<Layer>& layers,
+                     bool list) {
+  std::vector<Input> inputs{{.shape = {group_size}}};
+  for (const Layer& l : layers) {
+    if (l.coefficients == 0) continue;
+    inputs.resize(std::max(inputs.size(), l.coefficients + 1));
+    Shape& shape = inputs[l.coefficients].shape;
+    const std::int64_t masks = (l.rule.shape.size() + group_size - 1) / group_size - 1;
+    if (l.rule.method == Method::templates)
+      shape = {static_cast<std::int64_t>(l.rule.offsets.size())};
+    else if (shape.rank() < 2 ||
+             shape[0] < masks)  // a shared one has as many masks as the largest layer needs
+      shape = {std::max<std::int64_t>(masks, 0), l.rule.window};
+  }
+  return {.name = (list ? "generate_list_" : "generated_weight_") + name,
+          .inputs = inputs,
+          .f =
+              [=](std::span<const Var> in) {
+                return list ? generated_list(layers, in) : generated_weight(recipes_of(layers, in)[0]);
+              },
+          .reference = [=](std::span<const Doubles> in) { return generated(group_size, layers, in); },
+          .adversarial = {Domain::all_negative, Domain::large, Domain::equal, Domain::spread}};
+}
+
+/// K templates at multiples of n, from `first` on.
+std::vector<std::int64_t> slots(int count, std::int64_t n, std::int64_t first = 0) {
+  std::vector<std::int64_t> offsets;
+  for (int k = 0; k < count; ++k) offsets.push_back(first + k * n);
+  return offsets;
+}
+
+void add_single_layers(std::vector<OpCase>& cases) {
+  const auto add = [&](const std::string& name, std::int64_t group_size, const Layer& layer) {
+    cases.push_back(generate_case(name, group_size, {layer}, false));
+  };
+  for (int k : {1, 2, 3, 4, 5, 6, 7, 8, 16})
+    add(fmt::format("k{}", k), 53 * k + 7, templates({53}, slots(k, 53, 5), 1));
+  for (std::int64_t n : {1, 2, 31, 33, 127, 129})
+    add(fmt::format("n{}", n), 3 * n + 2, templates({n}, {2, 2 + 2 * n, 1}, 1));
+  add("conv", 4 * 5 * 3 * 3 * 3 + 1, templates({5, 3, 3, 3}, slots(4, 135), 1));
+  add("all_in_one_place", 71, templates({64}, {3, 3, 3, 3, 3}, 1));
+  add("overlapping", 150, templates({97}, {40, 7, 8, 53, 0}, 1));
+  add("long", 3 * 4111 + 5, templates({4111}, {8224, 1, 4113}, 1));
+  add("long_aligned", 4 * 4608, templates({64, 8, 3, 3}, {9216, 0, 13824}, 1));
+  add("long_overlapping", 6203, templates({3, 1999}, {206, 0, 133, 11}, 1));
+  add("exact", 41, exact({2, 3, 5}, 7));
+  add("exact_long", 6011, exact({5003}, 1001));
+  for (std::int64_t window : {1, 2, 3, 9, 31, 32, 33, 61, 64})
+    add(fmt::format("window{}", window), 61, tiles({7, 29}, window, 1));
+  add("one_tile", 61, tiles({3, 17}, 9, 1));
+  add("exact_tiles", 30, tiles({4, 30}, 7, 1));
+  add("theta_of_one", 1, tiles({5}, 3, 1));
+  for (std::int64_t window : {9, 100, 2047, 2049, 4500})
+    add(fmt::format("long_window{}", window), 4243, tiles({3, 4001}, window, 1));
+  add("empty", 5, templates({0, 3}, {0, 5}, 1));
+}
+
+void add_lists(std::vector<OpCase>& cases) {
+  const auto add = [&](const std::string& name, std::int64_t group_size, const std::vector<Layer>& layers) {
+    cases.push_back(generate_case(name, group_size, layers, true));
+  };
+  add("templates", 997,
+      {templates({3, 41}, slots(8, 123), 1), templates({17}, {0, 900, 333}, 2),
+       templates({2, 7, 3, 3}, slots(7, 126, 100), 3), templates({499}, {1, 498}, 4)});
+  add("shared_masks", 89, {tiles({3, 5, 3, 3}, 9, 1), tiles({400}, 9, 1), tiles({90}, 9, 1)});
+  add("all_methods", 131,
+      {tiles({500}, 9, 1), templates({31}, slots(4, 31), 2), exact({3, 43}, 2), tiles({263}, 9, 1),
+       exact({1}, 130), templates({65}, {66, 0}, 3), templates({129}, {1}, 4), tiles({140}, 4, 5)});
+  add("shared_alpha", 211, {templates({50}, slots(3, 70), 1), templates({70}, {2, 101, 7}, 1)});
+  add("common_period", 8 * 4100 + 5,
+      {templates({4100}, slots(3, 4100, 4100), 1), templates({8200}, slots(2, 8200, 8200), 2),
+       exact({7}, 4098), templates({4100}, slots(5, 4100), 3), templates({12300}, {0, 12300}, 4)});
+  add("no_common_period", 3 * 4421,
+      {templates({4421}, slots(2, 4421, 13), 1), templates({4211}, slots(3, 4211), 2),
+       templates({4337}, {8000, 17}, 3)});
+  add("tiles_and_period", 4219,
+      {tiles({3 * 4219 - 2}, 9, 1), templates({2, 2100}, {4}, 2), tiles({4220}, 9, 1)});
+  add("none", 5, {});
+}
+
+}  // namespace
+
+std::vector<OpCase> generate_cases() {
+  std::vector<OpCase> cases;
+  add_single_layers(cases);
+  add_lists(cases);
+  return cases;
+}
 
 }  // namespace ssn::test

@@ -1,0 +1,187 @@
+#include "autograd/ops.h"
+#include "runtime/parallel.h"
+#include "runtime/random.h"
+#include "tests/close.h"
+
+namespace ssn::test {
+namespace {
+
+using Method = WeightRule::Method;
+
+Tensor random_tensor(const Shape& shape, DType dtype, std::uint64_t stream) {
+  const Random random(11, stream);
+  const Tensor t = Tensor::empty(shape, DType::f64);
+  for (std::int64_t i = 0; i < t.size(); ++i)
+    t.data<double>()[i] = random.normal(static_cast<std::uint64_t>(i));
+  return t.to(dtype);
+}
+
+/// A group of all methods: templates at common and odd distances, overlapping ones, a shared mask.
+struct Group {
+  Var theta, mask;
+  std::vector<WeightRecipe> recipes;
+  std::vector<Tensor> grads;
+
+  Group(DType dtype, std::int64_t size, std::int64_t slot)
+      : theta(Var::leaf(random_tensor({size}, dtype, 0))), mask(Var::leaf(random_tensor({3, 9}, dtype, 1))) {
+    const auto add = [&](WeightRule rule, Var coefficients) {
+      const auto stream = static_cast<std::uint64_t>(recipes.size());
+      grads.push_back(random_tensor(rule.shape, dtype, 100 + stream));
+      recipes.push_back({std::move(rule), theta, std::move(coefficients)});
+    };
+    const auto alpha = [&](std::int64_t k) {
+      return Var::leaf(random_tensor({k}, dtype, 50 + static_cast<std::uint64_t>(recipes.size())));
+    };
+    add({Method::templates, {slot}, {0, 2 * slot, slot, 3 * slot}}, alpha(4));
+    add({Method::tiles, {2, size}, {}, 9}, mask);
+    add({Method::templates, {2, slot}, {0, 2 * slot}}, alpha(2));
+    add({Method::exact, {777}, {slot - 3}}, {});
+    add({Method::templates, {slot - 1}, {5, 6, slot, 1, 17}}, alpha(5));
+    add({Method::tiles, {3 * size - 5}, {}, 9}, mask);
+    add({Method::templates, {slot}, {size - slot, 0}}, alpha(2));
+  }
+  void clear() const {
+    theta.clear_grad();
+    for (const auto& r : recipes)
+      if (r.coefficients) r.coefficients.clear_grad();
+  }
+  /// Copies of theta's and all coefficients' gradients.
+  std::vector<Tensor> results() const {
+    std::vector<Tensor> all{theta.grad().clone()};
+    for (const auto& r : recipes)
+      if (r.coefficients) all.push_back(r.coefficients.grad().clone());
+    return all;
+  }
+  std::vector<Tensor> backward_in_one_call() const {
+    clear();
+    generate_backward(recipes, grads);
+    return results();
+  }
+  std::vector<Tensor> backward_layer_by_layer() const {
+    clear();
+    for (std::size_t i = 0; i < recipes.size(); ++i) generate_backward({&recipes[i], 1}, {&grads[i], 1});
+    return results();
+  }
+};
+
+void expect_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i])) << "tensor " << i;
+}
+
+class Generate : public testing::TestWithParam<DType> {};
+
+TEST_P(Generate, one_call_equals_a_call_a_layer) {
+  const Group g(GetParam(), 4 * 5120 + 31, 5120);
+  const std::vector<Tensor> together = generate(g.recipes);
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    EXPECT_TRUE(same_bits(together[i], generate({&g.recipes[i], 1})[0])) << "layer " << i;
+    EXPECT_TRUE(same_bits(together[i], generated_weight(g.recipes[i]).value())) << "layer " << i;
+  }
+  expect_same(g.backward_in_one_call(), g.backward_layer_by_layer());
+}
+
+TEST_P(Generate, streamed_weights_are_the_same) {  // a list beyond the caches is written past them
+  const Group g(GetParam(), 4 * 131072 + 31, 131072);
+  const std::vector<Tensor> together = generate(g.recipes);
+  for (std::size_t i = 0; i < together.size(); ++i)
+    EXPECT_TRUE(same_bits(together[i], generate({&g.recipes[i], 1})[0])) << "layer " << i;
+}
+
+TEST_P(Generate, any_number_of_threads_gives_the_same_bits) {
+  const Group g(GetParam(), 4 * 5120 + 31, 5120);
+  const int threads = num_threads();
+  const std::vector<Tensor> weights = generate(g.recipes), grads = g.backward_in_one_call();
+  for (int t : {1, 2, 3, 5}) {
+    set_num_threads(t);
+    expect_same(generate(g.recipes), weights);
+    expect_same(g.backward_in_one_call(), grads);
+  }
+  set_num_threads(threads);
+}
+
+TEST_P(Generate, contributions_are_fused_and_in_order) {
+  const Group g(GetParam(), 4 * 5120 + 31, 5120);
+  const auto check_type = [&]<class T>(T) {
+    std::vector<T> want(static_cast<std::size_t>(g.theta.size()), T(0));
+    const std::int64_t size = g.theta.size();
+    for (std::size_t l = 0; l < g.recipes.size(); ++l) {
+      const WeightRule& rule = g.recipes[l].rule;
+      const T* gw = g.grads[l].data<T>();
+      const T* c = g.recipes[l].coefficients ? g.recipes[l].coefficients.value().data<T>() : nullptr;
+      const std::int64_t n = rule.shape.size();
+      const auto add = [&](std::int64_t at, T a, T x) {
+        want[static_cast<std::size_t>(at)] = std::fma(a, x, want[static_cast<std::size_t>(at)]);
+      };
+      if (rule.method == Method::tiles)
+        for (std::int64_t i = 0; i < n; ++i)
+          add(i % size, i < size ? T(1) : c[(i / size - 1) * rule.window + i % size % rule.window], gw[i]);
+      else
+        for (std::size_t k = 0; k < rule.offsets.size(); ++k)
+          for (std::int64_t i = 0; i < n; ++i) add(rule.offsets[k] + i, c ? c[k] : T(1), gw[i]);
+    }
+    EXPECT_TRUE(same_bits(g.backward_in_one_call()[0], Tensor::of<T>({size}, want)));
+  };
+  GetParam() == DType::f32 ? check_type(float()) : check_type(double());
+}
+
+TEST_P(Generate, an_exact_weight_is_a_view) {
+  const Var theta = Var::leaf(random_tensor({40}, GetParam(), 0));
+  const Var w = generated_weight({{Method::exact, {3, 5}, {7}}, theta, {}});
+  EXPECT_EQ(w.value().raw(), theta.value().slice(7, {15}).raw());
+}
+
+TEST_P(Generate, a_weight_is_generated_at_each_use) {
+  const Var theta = Var::leaf(random_tensor({40}, GetParam(), 0)),
+            alpha = Var::leaf(random_tensor({2}, GetParam(), 1));
+  const Var w = generated_weight({{Method::templates, {3, 5}, {7, 9}}, theta, alpha});
+  const Tensor before = w.value();
+  theta.value().fill(0);
+  EXPECT_TRUE(same_bits(w.value(), Tensor::zeros({3, 5}, GetParam())));
+  EXPECT_FALSE(same_bits(before, w.value()));
+}
+
+TEST_P(Generate, gradients_add_to_what_is_there) {
+  const Group g(GetParam(), 4 * 300 + 31, 300);
+  g.backward_in_one_call();
+  const Tensor once = g.mask.grad().clone();
+  generate_backward(g.recipes, g.grads);
+  const auto twice = values_of(g.mask.grad()), single = values_of(once);
+  std::vector<double> want;
+  for (double v : single) want.push_back(2 * v);
+  EXPECT_TRUE(close(twice, want, GetParam() == DType::f32 ? 1e-5 : 1e-12));
+}
+
+INSTANTIATE_TEST_SUITE_P(, Generate, testing::Values(DType::f32, DType::f64),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+std::string error_of(const WeightRecipe& r) {
+  try {
+    generated_weight(r);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(GenerateErrors, wrong_recipes_are_refused) {
+  const Var theta = Var::leaf(Tensor::zeros({40}, DType::f32)),
+            one = Var::leaf(Tensor::zeros({1}, DType::f32)),
+            mask = Var::leaf(Tensor::zeros({1, 9}, DType::f32));
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has(error_of({{Method::templates, {4, 5}, {21}}, theta, one}), "20 elements at 21"));
+  EXPECT_TRUE(has(error_of({{Method::templates, {4, 5}, {-1}}, theta, one}), "at -1"));
+  EXPECT_TRUE(
+      has(error_of({{Method::templates, {4, 5}, {0, 20}}, theta, one}), "2 templates need 2 coefficients"));
+  EXPECT_TRUE(has(error_of({{Method::templates, {4, 5}, {0}}, theta, {}}), "found none"));
+  EXPECT_TRUE(has(error_of({{Method::exact, {4, 5}, {0}}, theta, one}), "no coefficients"));
+  EXPECT_TRUE(has(error_of({{Method::tiles, {81}, {}, 9}, theta, mask}), "at least 2x9, found 1x9"));
+  EXPECT_TRUE(has(error_of({{Method::tiles, {80}, {}, 3}, theta, mask}), "at least 1x3, found 1x9"));
+  EXPECT_TRUE(has(error_of({{Method::tiles, {80}, {}, 0}, theta, mask}), "must be positive"));
+  EXPECT_EQ(error_of({{Method::tiles, {80}, {}, 9}, theta, mask}), "");
+}
+
+}  // namespace
+}  // namespace ssn::test
