@@ -1,16 +1,11 @@
 #include "autograd/ops.h"
+#include "autograd/scratch.h"
 #include "kernels/conv.h"
 #include "kernels/matmul.h"
 #include "runtime/dispatch.h"
 
 namespace ssn {
 namespace {
-
-void check_alike(Where where, const Var& x, const Var& w) {
-  check(x.device() == w.device() && x.dtype() == w.dtype(), where,
-        "the input is {} on {}, the weight {} on {}: expected the same type and device", name_of(x.dtype()),
-        name_of(x.device()), name_of(w.dtype()), name_of(w.device()));
-}
 
 kernels::ConvGeometry checked_geometry(const Var& x, const Var& w, const ConvOptions& o) {
   const Shape &xs = x.shape(), &ws = w.shape();
@@ -45,8 +40,8 @@ kernels::ConvGeometry checked_geometry(const Var& x, const Var& w, const ConvOpt
 
 /// f<T>(queue, workspace) for a convolution of this geometry.
 template <class F>
-void run_conv(const Tensor& like, const kernels::ConvGeometry& g, F&& f) {
-  dispatch_cpu(like.device(), like.dtype(), "conv2d", [&]<class T>(auto& q) {
+void run_conv(Where where, const Tensor& like, const kernels::ConvGeometry& g, F&& f) {
+  dispatch_cpu(like.device(), like.dtype(), where, [&]<class T>(auto& q) {
     const Storage workspace = Storage::allocate(like.device(), kernels::conv_workspace<T>(q, g));
     f.template operator()<T>(q, workspace.data());
   });
@@ -56,14 +51,14 @@ void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var
   // The weight's gradient first: its sum over the ranks can start while the input's is computed.
   if (w.wants_grad()) {
     const Tensor xv = x.value(), gw = Tensor::empty(w.shape(), w.dtype(), w.device());
-    run_conv(gy, g, [&]<class T>(auto& q, void* workspace) {
+    run_conv("conv2d backward weight", gy, g, [&]<class T>(auto& q, void* workspace) {
       kernels::conv_backward_weight<T>(q, g, xv.data<T>(), gy.data<T>(), gw.data<T>(), workspace);
     });
     w.add_grad(gw);
   }
   if (x.wants_grad()) {
     const Tensor wv = w.value(), gx = Tensor::empty(x.shape(), x.dtype(), x.device());
-    run_conv(gy, g, [&]<class T>(auto& q, void* workspace) {
+    run_conv("conv2d backward data", gy, g, [&]<class T>(auto& q, void* workspace) {
       kernels::conv_backward_data<T>(q, g, gy.data<T>(), wv.data<T>(), gx.data<T>(), workspace);
     });
     x.add_grad(gx);
@@ -84,11 +79,11 @@ Tensor product(const Tensor& a, bool transpose_a, const Tensor& b, bool transpos
 }  // namespace
 
 Var conv2d(const Var& x, const Var& w, const ConvOptions& options) {
-  check_alike("conv2d", x, w);
+  check_alike("conv2d", x, w, "the weight");
   const kernels::ConvGeometry g = checked_geometry(x, w, options);
   const Tensor xv = x.value(), wv = w.value();
   const Tensor y = Tensor::empty({g.n, g.out_h(), g.out_w(), g.o}, x.dtype(), x.device());
-  run_conv(xv, g, [&]<class T>(auto& q, void* workspace) {
+  run_conv("conv2d", xv, g, [&]<class T>(auto& q, void* workspace) {
     kernels::conv_forward<T>(q, g, xv.data<T>(), wv.data<T>(), y.data<T>(), workspace);
   });
   return Var::result(
@@ -96,7 +91,7 @@ Var conv2d(const Var& x, const Var& w, const ConvOptions& options) {
 }
 
 Var linear(const Var& x, const Var& w) {
-  check_alike("linear", x, w);
+  check_alike("linear", x, w, "the weight");
   check(x.shape().rank() == 2 && w.shape().rank() == 2 && x.shape()[1] == w.shape()[1], "linear",
         "the input is {}, the weight {}: expected (rows, i) and (o, i)", x.shape().text(), w.shape().text());
   return Var::result(product(x.value(), false, w.value(), true), {x, w},

@@ -4,6 +4,7 @@
 #include "runtime/dtype.h"
 #include "runtime/error.h"
 #include "runtime/queue.h"
+#include "runtime/trace.h"
 
 namespace ssn {
 
@@ -28,9 +29,10 @@ decltype(auto) on_queue(Device device, Where where, F&& f) {
 }
 
 /// Calls f<T>(queue) with the floating type and the queue named: the step from run-time values to a kernel's
-/// overload.
+/// overload. A span of the trace, named by the operation.
 template <class F>
 decltype(auto) dispatch(Device device, DType dtype, Where where, F&& f) {
+  const Span span(where.op.data());  // made of a literal
   return on_queue(device, where, [&](auto& queue) -> decltype(auto) {
     if (dtype == DType::f64) return f.template operator()<double>(queue);
     check(dtype == DType::f32, where, "needs f32 or f64, found {}", name_of(dtype));
@@ -41,6 +43,7 @@ decltype(auto) dispatch(Device device, DType dtype, Where where, F&& f) {
 /// dispatch for operations that have no CUDA kernel yet.
 template <class F>
 decltype(auto) dispatch_cpu(Device device, DType dtype, Where where, F&& f) {
+  const Span span(where.op.data());
   check(device == Device::cpu, where, "runs on the CPU only so far: use --device cpu");
   if (dtype == DType::f64) return f.template operator()<double>(cpu_queue());
   check(dtype == DType::f32, where, "needs f32 or f64, found {}", name_of(dtype));

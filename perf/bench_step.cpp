@@ -1,0 +1,148 @@
+// Training steps of a network on random images, and where their time goes:
+//   bench_step --model wrn-16-2 --batch 64 --budget dense --threads 2
+// Prints one JSON object: milliseconds of every step, and by span (an operation, self time) in a traced
+// repetition.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "autograd/optimizer.h"
+#include "layers/models/zoo.h"
+#include "runtime/comm.h"
+#include "runtime/options.h"
+#include "runtime/parallel.h"
+#include "runtime/random.h"
+#include "runtime/trace.h"
+#include "ssn/shared_weights.h"
+
+namespace ssn {
+namespace {
+
+struct Settings {
+  std::string model = "wrn-16-2", budget = "dense", weights = "eager";
+  std::int64_t batch = 64, size = 32, classes = 100, threads = 2, warmup = 3, steps = 20;
+};
+
+Settings parse(const std::vector<std::string>& arguments) {
+  Settings s;
+  Options options("bench_step", "Times training steps on random images.");
+  options.add("model", s.model, "NAME", "network")
+      .add("budget", s.budget, "SIZE", "parameters of the group, or dense")
+      .add("weights", s.weights, "POLICY", "what is kept of generated weights", {"eager", "lean"})
+      .add("batch", s.batch, "N", "images a step", at_least(1))
+      .add("size", s.size, "PIXELS", "height and width", at_least(1))
+      .add("classes", s.classes, "N", "classes", at_least(2))
+      .add("threads", s.threads, "N", "threads", at_least(1))
+      .add("warmup", s.warmup, "N", "steps before the clock starts", at_least(0))
+      .add("steps", s.steps, "N", "steps timed, and again traced", at_least(1));
+  if (!options.parse(arguments)) {
+    fmt::print("{}", options.help());
+    std::exit(0);
+  }
+  return s;
+}
+
+class Training {
+ public:
+  explicit Training(const Settings& s)
+      : weights_(parameters_, {.budget = Budget::parse(s.budget)}, weight_policy(s.weights)),
+        network_(make_network(s.model, {3, s.size, s.size, s.classes}, {weights_, parameters_})),
+        images_(Tensor::empty({s.batch, s.size, s.size, 3}, DType::f32)),
+        labels_(Tensor::empty({s.batch}, DType::i32)) {
+    weights_.build();
+    parameters_.build();
+    optimizer_.emplace(parameters_, SgdOptions{});
+    const Random random(1, "bench_step");
+    std::uint64_t draw = 0;
+    for (float& v : images_.span<float>()) v = static_cast<float>(random.normal(draw++));
+    for (std::int32_t& v : labels_.span<std::int32_t>())
+      v = static_cast<std::int32_t>(random.below(s.classes, draw++));
+  }
+
+  void step() {
+    const Span span("step");
+    parameters_.zero_gradients();
+    const Var loss = cross_entropy(network_->forward(Var::constant(images_), true), labels_, 0,
+                                   1.0 / static_cast<double>(labels_.size()));
+    backward(loss);
+    weights_.finish_backward();
+    const Span optimizer("optimizer");
+    optimizer_->step(parameters_, 0.01);
+  }
+
+  const Plan& plan() const { return weights_.plan(); }
+
+ private:
+  Parameters parameters_;
+  SharedWeights weights_;
+  std::unique_ptr<Network> network_;
+  std::optional<Sgd> optimizer_;
+  Tensor images_, labels_;
+};
+
+/// Milliseconds by span of a trace, less what the spans within took, divided by `steps`.
+nlohmann::json self_times(const std::string& path, double steps) {
+  struct Open {
+    std::string name;
+    double end;
+  };
+  auto events = nlohmann::json::parse(std::ifstream(path)).at("traceEvents");
+  std::erase_if(events.get_ref<nlohmann::json::array_t&>(), [](const auto& e) { return e.at("ph") != "X"; });
+  std::sort(events.begin(), events.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.at("ts").template get<double>(), -a.at("dur").template get<double>()) <
+           std::pair(b.at("ts").template get<double>(), -b.at("dur").template get<double>());
+  });
+  std::map<std::string, double> times;
+  std::vector<Open> open;
+  for (const auto& e : events) {
+    const double begin = e.at("ts"), length = e.at("dur");
+    while (!open.empty() && open.back().end <= begin) open.pop_back();
+    if (!open.empty()) times[open.back().name] -= length;
+    times[e.at("name")] += length;
+    open.push_back({e.at("name"), begin + length});
+  }
+  nlohmann::json result;
+  for (const auto& [name, microseconds] : times) result[name] = std::round(microseconds / steps) / 1e3;
+  return result;
+}
+
+int run(const Settings& s) {
+  set_num_threads(static_cast<int>(s.threads));
+  Training training(s);
+  for (std::int64_t i = 0; i < s.warmup; ++i) training.step();
+  std::vector<double> milliseconds;
+  for (std::int64_t i = 0; i < s.steps; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    training.step();
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    milliseconds.push_back(took.count());
+  }
+  const std::string trace =
+      std::filesystem::temp_directory_path() / fmt::format("bench_step_{}.json", getpid());
+  start_trace();
+  for (std::int64_t i = 0; i < s.steps; ++i) training.step();
+  write_trace(trace);
+  nlohmann::ordered_json result = {
+      {"program", "shapeshifter"}, {"model", s.model},
+      {"batch", s.batch},          {"threads", s.threads},
+      {"budget", s.budget},        {"parameters", training.plan().total},
+      {"step_ms", milliseconds},   {"span_ms", self_times(trace, static_cast<double>(s.steps))}};
+  std::filesystem::remove(trace);
+  fmt::print("{}\n", result.dump());
+  return 0;
+}
+
+}  // namespace
+}  // namespace ssn
+
+int main(int argc, char** argv) {
+  ssn::SoloComm comm;
+  return ssn::run_ranks(comm, [&] { return ssn::run(ssn::parse({argv + 1, argv + argc})); });
+}

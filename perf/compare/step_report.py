@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""Reads the JSON lines of bench_step and torch_step.py from stdin and prints them side by side."""
+import json
+import statistics
+import sys
+
+runs = {}
+for line in filter(str.strip, sys.stdin):
+    run = json.loads(line)
+    runs.setdefault(run["program"], []).append(run)
+
+medians = {}
+print(f"{'program':<20} {'runs':>4} {'median ms':>10} {'least ms':>9} {'samples/s':>10} {'parameters':>11}")
+for program, all_runs in runs.items():
+    steps = [ms for run in all_runs for ms in run["step_ms"]]
+    medians[program] = statistics.median(steps)
+    rate = 1e3 * all_runs[0]["batch"] / medians[program]
+    print(f"{program:<20} {len(all_runs):>4} {medians[program]:>10.1f} {min(steps):>9.1f} {rate:>10.1f} "
+          f"{all_runs[0]['parameters']:>11}")
+
+ours = runs.get("shapeshifter", [])
+for program, median in medians.items():
+    if ours and program != "shapeshifter":
+        print(f"\nas fast as {program}, times {median / medians['shapeshifter']:.2f}")
+if ours:
+    print("\nwhere a step's time goes (median over the runs, traced):")
+    spans = {name for run in ours for name in run["span_ms"]}
+    times = {name: statistics.median(run["span_ms"].get(name, 0) for run in ours) for name in spans}
+    total = sum(times.values())
+    for name, ms in sorted(times.items(), key=lambda item: -item[1]):
+        print(f"  {ms:8.2f} ms {100 * ms / total:5.1f}%  {name}")

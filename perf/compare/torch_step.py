@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Training steps of a wide residual network on random images in PyTorch, channels last: the peer of bench_step.
+
+Prints one JSON object with the milliseconds of every step.
+"""
+import argparse
+import json
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        same = inputs == outputs and stride == 1
+        self.shortcut = None if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x):
+        active = F.relu(self.bn1(x), inplace=True)
+        residual = self.conv2(F.relu(self.bn2(self.conv1(active)), inplace=True))
+        return residual + (x if self.shortcut is None else self.shortcut(active))
+
+
+class WideResNet(nn.Module):
+    def __init__(self, depth, width, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
+        blocks, channels = [], 16
+        for stage in range(3):
+            for i in range((depth - 4) // 6):
+                outputs = (16 << stage) * width
+                blocks.append(Block(channels, outputs, 2 if stage > 0 and i == 0 else 1))
+                channels = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.bn = nn.BatchNorm2d(channels)
+        self.fc = nn.Linear(channels, classes)
+
+    def forward(self, x):
+        x = F.relu(self.bn(self.blocks(self.conv1(x))), inplace=True)
+        return self.fc(x.mean((2, 3)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="wrn-16-2", help="wrn-DEPTH-WIDTH")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--size", type=int, default=32)
+    parser.add_argument("--classes", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
+    args = parser.parse_args()
+
+    torch.manual_seed(1)
+    torch.set_num_threads(args.threads)
+    _, depth, width = args.model.split("-")
+    model = WideResNet(int(depth), int(width), args.classes).to(memory_format=torch.channels_last)
+    images = torch.randn(args.batch, 3, args.size, args.size).to(memory_format=torch.channels_last)
+    labels = torch.randint(0, args.classes, (args.batch,))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4, nesterov=True)
+
+    milliseconds = []
+    for step in range(args.warmup + args.steps):
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        if step >= args.warmup:
+            milliseconds.append(1e3 * (time.perf_counter() - start))
+    print(json.dumps({
+        "program": f"torch {torch.__version__}",
+        "model": args.model,
+        "batch": args.batch,
+        "threads": args.threads,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "step_ms": milliseconds,
+    }))
+
+
+main()
