@@ -87,8 +87,14 @@ class Training {
   Tensor images_, labels_;
 };
 
-/// Milliseconds by span of a trace, less what the spans within took, divided by `steps`.
-nlohmann::json self_times(const std::string& path, double steps) {
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Milliseconds by span of a trace, less what the spans within took: medians over the spans named "step".
+nlohmann::json self_times(const std::string& path) {
   struct Open {
     std::string name;
     double end;
@@ -99,17 +105,24 @@ nlohmann::json self_times(const std::string& path, double steps) {
     return std::pair(a.at("ts").template get<double>(), -a.at("dur").template get<double>()) <
            std::pair(b.at("ts").template get<double>(), -b.at("dur").template get<double>());
   });
-  std::map<std::string, double> times;
+  std::map<std::string, std::vector<double>> times;
   std::vector<Open> open;
+  std::size_t steps = 0;
   for (const auto& e : events) {
+    const std::string name = e.at("name");
     const double begin = e.at("ts"), length = e.at("dur");
     while (!open.empty() && open.back().end <= begin) open.pop_back();
-    if (!open.empty()) times[open.back().name] -= length;
-    times[e.at("name")] += length;
-    open.push_back({e.at("name"), begin + length});
+    steps += name == "step";
+    times[name].resize(steps);
+    if (!open.empty()) times[open.back().name].back() -= length / 1e3;
+    times[name].back() += length / 1e3;
+    open.push_back({name, begin + length});
   }
   nlohmann::json result;
-  for (const auto& [name, microseconds] : times) result[name] = std::round(microseconds / steps) / 1e3;
+  for (auto& [name, values] : times) {
+    values.resize(steps);
+    result[name] = std::round(1e3 * median(values)) / 1e3;
+  }
   return result;
 }
 
@@ -129,11 +142,10 @@ int run(const Settings& s) {
   start_trace();
   for (std::int64_t i = 0; i < s.steps; ++i) training.step();
   write_trace(trace);
-  nlohmann::ordered_json result = {
-      {"program", "shapeshifter"}, {"model", s.model},
-      {"batch", s.batch},          {"threads", s.threads},
-      {"budget", s.budget},        {"parameters", training.plan().total},
-      {"step_ms", milliseconds},   {"span_ms", self_times(trace, static_cast<double>(s.steps))}};
+  nlohmann::ordered_json result = {{"program", "shapeshifter"}, {"model", s.model},
+                                   {"batch", s.batch},          {"threads", s.threads},
+                                   {"budget", s.budget},        {"parameters", training.plan().total},
+                                   {"step_ms", milliseconds},   {"span_ms", self_times(trace)}};
   std::filesystem::remove(trace);
   fmt::print("{}\n", result.dump());
   return 0;
