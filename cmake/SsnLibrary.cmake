@@ -49,7 +49,7 @@ endfunction()
 # Compiles the .cu sources of a target by the host compiler, against tests/cuda_on_host.
 function(ssn_kernels_on_host target)
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX)
-  target_compile_options(${target} PRIVATE ${SSN_CXX_FLAGS} -Wno-unknown-pragmas -Wno-attributes -ffp-contract=off)
+  target_compile_options(${target} PRIVATE ${SSN_CXX_FLAGS} -Wno-unknown-pragmas -Wno-attributes -ffp-contract=off -Wa,--no-warn)
   if(SSN_SANITIZE STREQUAL "race")  # only the kernels are instrumented, and libtsan is not linked
     target_compile_options(${target} PRIVATE -O1 -g1 -fsanitize=thread -Wno-tsan)
   endif()

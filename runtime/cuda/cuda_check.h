@@ -1,6 +1,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include "runtime/config.h"
 #include "runtime/error.h"
 
 namespace ssn {
@@ -10,8 +11,10 @@ inline void cuda_check(cudaError_t result, Where where) {
   if (result == cudaSuccess) [[likely]]
     return;
   cudaGetLastError();  // the error is reported here: forget it, so that later calls do not report it again
-  fail(where, "{}: {} (a kernel started earlier may be the cause; SSN_SYNC=1 makes each wait for its end)",
-       cudaGetErrorName(result), cudaGetErrorString(result));
+  const bool late = !build::cuda_on_host && static_cast<int>(result) >= 700;  // of a kernel that was running
+  fail(where, "{}: {}{}", cudaGetErrorName(result), cudaGetErrorString(result),
+       late ? " (a kernel started earlier may be the cause: SSN_SYNC=1 makes each launch wait for its end)"
+            : "");
 }
 
 }  // namespace ssn

@@ -153,7 +153,8 @@ std::string site_text(Site at) {
   return fmt::format("{}:{}", at.file_name(), at.line());
 }
 bool same_site(Site a, Site b) {
-  return a.line() == b.line() && a.column() == b.column() && !std::strcmp(a.file_name(), b.file_name());
+  if (a.line() != b.line() || a.column() != b.column()) return false;
+  return a.file_name() == b.file_name() || !std::strcmp(a.file_name(), b.file_name());
 }
 
 int lane() {

@@ -11,7 +11,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#ifdef __x86_64__
+#ifndef CUDA_ON_HOST_UCONTEXT
 // The registers that a call must preserve (System V ABI) are on the stack of a suspended fiber.
 extern "C" void cuda_on_host_switch(void** save_stack_pointer, void* load_stack_pointer);
 asm(R"(
@@ -60,7 +60,7 @@ void begin() {
 }
 
 void prepare(Fiber& fiber) {
-#ifdef __x86_64__
+#ifndef CUDA_ON_HOST_UCONTEXT
   void** top = reinterpret_cast<void**>(fiber.stack + fiber.bytes) - 2;
   *--top = nullptr;  // return address of begin: ends backtraces
   *--top = reinterpret_cast<void*>(begin);
@@ -82,7 +82,7 @@ void switch_fiber(Fiber& from, Fiber& to) {
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_start_switch_fiber(&from.fake_stack, to.stack, to.bytes);
 #endif
-#ifdef __x86_64__
+#ifndef CUDA_ON_HOST_UCONTEXT
   cuda_on_host_switch(&from.stack_pointer, to.stack_pointer);
 #else
   swapcontext(&from.context, &to.context);

@@ -3,7 +3,11 @@
 #include <memory>
 #include <vector>
 
-#ifndef __x86_64__
+// On x86-64 a switch of our own, ten times as fast; CUDA_ON_HOST_UCONTEXT takes the portable one there too.
+#if !defined(__x86_64__) && !defined(CUDA_ON_HOST_UCONTEXT)
+#define CUDA_ON_HOST_UCONTEXT 1
+#endif
+#ifdef CUDA_ON_HOST_UCONTEXT
 #include <ucontext.h>
 #endif
 
@@ -14,10 +18,10 @@ struct Fiber {
   char* stack = nullptr;
   std::size_t bytes = 0;
   void* fake_stack = nullptr;  // AddressSanitizer's
-#ifdef __x86_64__
-  void* stack_pointer = nullptr;
-#else
+#ifdef CUDA_ON_HOST_UCONTEXT
   ucontext_t context{};
+#else
+  void* stack_pointer = nullptr;
 #endif
 };
 

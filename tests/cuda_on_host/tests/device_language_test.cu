@@ -185,9 +185,10 @@ TEST_F(DeviceLanguage, Schedules) {
 }
 
 /// Reads shared memory before anyone has written it.
-__global__ void unwritten(float* y) {
-  __shared__ float fixed[32];
-  SSN_DYNAMIC_SHARED(float, dynamic);
+template <class T>
+__global__ void unwritten(T* y) {
+  __shared__ T fixed[32];
+  SSN_DYNAMIC_SHARED(T, dynamic);
   y[threadIdx.x] = fixed[threadIdx.x];
   y[threadIdx.x + 32] = dynamic[threadIdx.x];
   fixed[threadIdx.x] = dynamic[threadIdx.x] = 1;
@@ -198,7 +199,7 @@ TEST_F(DeviceLanguage, SharedMemoryStartsAsNaN) {
   for (int launches = 0; launches < 2; ++launches) {
     const DeviceArray<float> y(64);
     try {
-      launch(cuda_queue(), "unwritten", unwritten, 2, 32, 32 * sizeof(float), y.data());
+      launch(cuda_queue(), "unwritten", unwritten<float>, 2, 32, 32 * sizeof(float), y.data());
       for (float v : y.values()) ASSERT_TRUE(std::isnan(v));
     } catch (const Error& e) {  // the race check reports the read itself
       ASSERT_NE(std::string(e.what()).find("read of shared memory that this block never wrote"),
