@@ -1,0 +1,206 @@
+// The memory-bound operations on a device, each against a copy on the same device:
+//   bench_device --device cuda --scale 1
+// "GB/s" counts every byte that the operation must read or write once; "of copy" is that over the copy's own.
+// Exits with 69 where there is no such device.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "autograd/ops.h"
+#include "autograd/optimizer.h"
+#include "layers/models/zoo.h"
+#include "runtime/comm.h"
+#include "runtime/device_memory.h"
+#include "runtime/dispatch.h"
+#include "runtime/options.h"
+#include "runtime/random.h"
+#include "ssn/shared_weights.h"
+
+namespace ssn {
+namespace {
+
+constexpr int kNoDevice = 69;  // EX_UNAVAILABLE
+
+struct Row {
+  std::string name;
+  double milliseconds, bytes;
+};
+
+class Bench {
+ public:
+  Bench(Device device, double scale, int rounds) : device_(device), scale_(scale), rounds_(rounds) {}
+
+  void run() {
+    copies();
+    elementwise();
+    norms();
+    losses();
+    optimizer();
+    for (int templates : {4, 8}) generation("36.2M", templates);
+    generation("0.5M", 8);
+  }
+  const std::vector<Row>& rows() const { return rows_; }
+  double copy_rate() const { return rows_.front().bytes / rows_.front().milliseconds; }
+
+ private:
+  std::int64_t scaled(std::int64_t n) const {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(n) * scale_));
+  }
+
+  Tensor noise(const Shape& shape) const {
+    const Random random(1, static_cast<std::uint64_t>(shape.size()));
+    const Tensor t = Tensor::empty(shape, DType::f32);
+    for (std::int64_t i = 0; i < t.size(); ++i)
+      t.data<float>()[i] = static_cast<float>(random.uniform(static_cast<std::uint64_t>(i))) - 0.5f;
+    return t.to(device_);
+  }
+
+  /// The median of f's time, each ended by waiting for the device.
+  void time(const std::string& name, double bytes, const std::function<void()>& f) {
+    const auto wait = [&] { on_queue(device_, "bench", [](auto& q) { memory::synchronize(q); }); };
+    std::vector<double> times;
+    for (int i = -2; i < rounds_; ++i) {  // two to warm up
+      wait();
+      const auto start = std::chrono::steady_clock::now();
+      f();
+      wait();
+      if (i >= 0)
+        times.push_back(
+            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    }
+    std::nth_element(times.begin(), times.begin() + rounds_ / 2, times.end());
+    rows_.push_back({name, times[static_cast<std::size_t>(rounds_ / 2)], bytes});
+  }
+
+  void copies() {
+    const std::int64_t n = scaled(64 << 20);
+    const Tensor from = noise({n}), to = Tensor::zeros({n}, DType::f32, device_);
+    time("copy", 8.0 * static_cast<double>(n), [&] { to.copy_from(from); });
+  }
+
+  void elementwise() {
+    const std::int64_t rows = scaled(1 << 18), cols = 128;
+    const double n = static_cast<double>(rows * cols);
+    const Tensor x = noise({rows, cols}), gy = noise({rows, cols}), b = noise({cols});
+    const NoGrad no_grad;
+    time("add", 12 * n, [&] { add(Var::constant(x), Var::constant(gy)); });
+    time("relu", 8 * n, [&] { relu(Var::constant(x)); });
+    time("bias_add", 8 * n, [&] { bias_add(Var::constant(x), Var::constant(b)); });
+  }
+
+  void norms() {
+    const std::int64_t rows = scaled(1 << 18), cols = 128;
+    const double n = static_cast<double>(rows * cols);
+    const Tensor x = noise({rows, cols}), gy = noise({rows, cols}), gain = noise({cols}),
+                 bias = noise({cols});
+    const Tensor mean = Tensor::zeros({cols}, DType::f32, device_),
+                 var = Tensor::full({cols}, 1, DType::f32, device_);
+    const auto forward = [&] {
+      return batch_norm(Var::leaf(x), Var::leaf(gain), Var::leaf(bias), mean, var, {.relu = true});
+    };
+    time("batch_norm + relu forward", 12 * n, [&] { forward(); });
+    time("batch_norm + relu forward and backward", 12 * n + 20 * n, [&] {
+      const Var y = forward();
+      backward({&y, 1}, {&gy, 1});
+    });
+  }
+
+  void losses() {
+    const std::int64_t rows = scaled(1 << 16), classes = 1000;
+    const double n = static_cast<double>(rows * classes);
+    const Tensor x = noise({rows, classes}), labels = Tensor::zeros({rows}, DType::i32, device_);
+    time("cross_entropy forward and backward", 8 * n + 8 * n,
+         [&] { backward(cross_entropy(Var::leaf(x), labels, 0.1, 1.0)); });
+  }
+
+  void optimizer() {
+    const std::int64_t n = scaled(36 << 20);
+    Parameters parameters(DType::f32, device_);
+    parameters.add("group0", {n}, Section::group, true, [](std::int64_t) { return 0.1; });
+    parameters.build();
+    Sgd sgd(parameters, {});
+    time("sgd", 20.0 * static_cast<double>(n), [&] { sgd.step(parameters, 1e-3); });
+  }
+
+  /// WRN-28-10's weights from one group, in one call each way.
+  void generation(const std::string& budget, int templates) {
+    const char* model = scale_ >= 1 ? "wrn-28-10" : "wrn-16-1";
+    Parameters parameters(DType::f32, device_);
+    SharedWeights weights(parameters, {.budget = scale_ >= 1 ? Budget::parse(budget) : Budget::parse("20%"),
+                                       .templates = templates});
+    make_network(model, {3, 32, 32, 10}, {weights, parameters});
+    weights.build();
+    parameters.build();
+    const Plan& plan = weights.plan();
+    std::vector<WeightRecipe> recipes;
+    std::vector<Tensor> grads;
+    double forward_bytes = 0, backward_bytes = 0;
+    for (const PlannedLayer& layer : plan.layers) {
+      WeightRecipe r{{.shape = layer.shape, .offsets = layer.offsets, .window = plan.options.window},
+                     parameters.entry("group0").leaf,
+                     {}};
+      if (layer.method == Method::templates)
+        r.rule.method = WeightRule::Method::templates,
+        r.coefficients = parameters.entry(layer.name + ".alpha").leaf;
+      if (layer.method == Method::upsample)
+        r.rule.method = WeightRule::Method::tiles, r.coefficients = parameters.entry("group0.mask").leaf;
+      recipes.push_back(r);
+      grads.push_back(noise(layer.shape));
+      forward_bytes += 4.0 * static_cast<double>(layer.size());
+      backward_bytes += 4.0 * static_cast<double>(layer.size());
+    }
+    const auto group =
+        4.0 * static_cast<double>(plan.budget);  // theta is read once at least; its gradient read and written
+    const std::string what = fmt::format("{} from {}, K={}", model, plan.budget, templates);
+    time("generate " + what, forward_bytes + group, [&] { generate(recipes); });
+    time("generate_backward " + what, backward_bytes + 3 * group, [&] { generate_backward(recipes, grads); });
+  }
+
+  Device device_;
+  double scale_;
+  int rounds_;
+  std::vector<Row> rows_;
+};
+
+int run(const std::vector<std::string>& arguments) {
+  std::string device = "cuda";
+  double scale = 1;
+  std::int64_t rounds = 20;
+  bool json = false;
+  Options options("bench_device", "Times the memory-bound operations on a device beside a copy.");
+  options.add("device", device, "NAME", "where", {"cpu", "cuda"})
+      .add("scale", scale, "X", "of all sizes; below 1 for a quick look", above(0))
+      .add("rounds", rounds, "N", "repetitions; the median counts", at_least(1))
+      .add("json", json, "print one JSON object");
+  if (!options.parse(arguments)) return fmt::print("{}", options.help()), 0;
+  const Device where = device == "cpu" ? Device::cpu : Device::cuda;
+  if (!available(where)) {
+    fmt::print(stderr, "bench_device: there is no {} device here, or this build has no CUDA\n", device);
+    return kNoDevice;
+  }
+  Bench bench(where, scale, static_cast<int>(rounds));
+  bench.run();
+  nlohmann::ordered_json result = nlohmann::ordered_json::array();
+  for (const Row& r : bench.rows()) {
+    const double rate = r.bytes / r.milliseconds;
+    result.push_back({{"name", r.name},
+                      {"milliseconds", r.milliseconds},
+                      {"bytes", r.bytes},
+                      {"of_copy", rate / bench.copy_rate()}});
+    if (!json)
+      fmt::print("{:<58} {:>9.3f} ms {:>8.1f} GB/s {:>5.2f} of copy\n", r.name, r.milliseconds, rate / 1e6,
+                 rate / bench.copy_rate());
+  }
+  if (json) fmt::print("{}\n", result.dump());
+  return 0;
+}
+
+}  // namespace
+}  // namespace ssn
+
+int main(int argc, char** argv) {
+  return ssn::run_ranks([&](ssn::Comm&) { return ssn::run({argv + 1, argv + argc}); });
+}
