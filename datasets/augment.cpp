@@ -153,8 +153,8 @@ ImageTransform::ImageTransform(std::int64_t height, std::int64_t width, std::int
 
 void ImageTransform::apply(const std::uint8_t* in, const Random& random, std::int64_t sample,
                            float* out) const {
-  constexpr std::int64_t kDraws =
-      8;  // kept for each sample, so that a draw does not depend on which others are made
+  // Numbers kept for each sample: a draw does not depend on which others are made.
+  constexpr std::int64_t kDraws = 8;
   enum Draw : std::int64_t { kFlip, kCropY, kCropX, kCutoutY, kCutoutX };
   const auto below = [&](std::int64_t n, Draw draw) {
     return random.below(n, static_cast<std::uint64_t>(sample * kDraws + draw));
@@ -167,8 +167,8 @@ void ImageTransform::apply(const std::uint8_t* in, const Random& random, std::in
     for (std::int64_t x = 0; x < width_; ++x) {
       const std::int64_t from_y = y + dy, shifted = x + dx, from_x = flip ? width_ - 1 - shifted : shifted;
       const bool inside = from_y >= 0 && from_y < height_ && from_x >= 0 && from_x < width_;
-      const std::uint8_t* pixel = in + (from_y * width_ + from_x) * channels_;
-      for (std::int64_t k = 0; k < channels_; ++k) *out++ = table_[k * kValues + (inside ? pixel[k] : 0)];
+      const std::int64_t from = (from_y * width_ + from_x) * channels_;
+      for (std::int64_t k = 0; k < channels_; ++k) *out++ = table_[k * kValues + (inside ? in[from + k] : 0)];
     }
   if (side == 0) return;
   out -= height_ * width_ * channels_;

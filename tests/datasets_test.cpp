@@ -299,6 +299,7 @@ TEST(Synthetic, DependsOnTheSeedAlone) {
   EXPECT_EQ(known_input_shape("synthetic:3x7x5x4x41")->classes, 4);
   EXPECT_TRUE(same(one.train.images, same_seed.train.images));
   EXPECT_FALSE(same(one.train.images, other.train.images));
+  EXPECT_FALSE(same(one.train.images.slice(0, one.test.images.shape()), one.test.images));
 }
 
 /// The nearest class mean of the training images must classify the test images: there is something to learn.

@@ -147,22 +147,31 @@ TEST(Loader, GivesTheSameBatchOnAnyThread) {
   for (int i = 0; i < 12; ++i) expect_same(found[i], expected[i]);
 }
 
-TEST(Loader, AugmentsASampleAlikeWhereverItIs) {
-  const Loader small(numbered(40), training(4)), large(numbered(40), training(10));
+/// The pixels of each sample of an epoch, by label.
+std::map<std::int32_t, std::vector<float>> augmented(const LoaderOptions& options, std::int64_t epoch) {
+  const Loader loader(numbered(40), options);
   std::map<std::int32_t, std::vector<float>> images;
-  for (std::int64_t step = 0; step < 10; ++step) {
-    const Batch batch = small.batch(5, step);
+  for (std::int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
+    const Batch batch = loader.batch(epoch, step);
     const std::vector<float> pixels = pixels_of(batch);
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < batch.size(); ++i)
       images[labels_of(batch)[i]] =
           std::vector<float>(pixels.begin() + i * 40, pixels.begin() + (i + 1) * 40);
   }
-  const Batch batch = large.batch(5, 2);
-  const std::vector<float> pixels = pixels_of(batch);
-  for (int i = 0; i < 10; ++i)
-    EXPECT_EQ(images[labels_of(batch)[i]],
-              std::vector<float>(pixels.begin() + i * 40, pixels.begin() + (i + 1) * 40));
-  EXPECT_NE(pixels_of(small.batch(5, 0)), pixels_of(small.batch(6, 0)));
+  return images;
+}
+
+TEST(Loader, AugmentsASampleByEpochAndIndexAlone) {
+  LoaderOptions plain_order = training(10);
+  plain_order.shuffle = false;
+  const auto images = augmented(training(4), 5);
+  EXPECT_EQ(images.size(), 40u);
+  EXPECT_EQ(augmented(training(10), 5), images);
+  EXPECT_EQ(augmented(plain_order, 5), images);
+  const auto next = augmented(training(4), 6);
+  int same = 0;
+  for (const auto& [label, pixels] : images) same += next.at(label) == pixels;
+  EXPECT_LT(same, 10);
 }
 
 TEST(Loader, RefusesWhatIsNotASet) {
