@@ -7,7 +7,6 @@
 
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/reduce.cuh"
-#include "runtime/config.h"
 #include "runtime/random.h"
 #include "tests/cuda_on_host/schedules.h"
 #include "tests/cuda_on_host/tests/device_array.h"
@@ -68,6 +67,7 @@ void expect_rows_reduced(int rows, int columns, unsigned threads) {
 }
 
 class DeviceHelpers : public GpuTest {};
+class RuntimeDouble : public EmulatorTest {};
 
 TEST_F(DeviceHelpers, BlockReduce) {
   for (unsigned threads : {32u, 96u, 256u, 1024u}) {
@@ -197,8 +197,7 @@ TEST_F(DeviceHelpers, Memory) {
   EXPECT_EQ(m.find("[allocate] no device memory for 1152921504606846976 bytes"), 0u) << m;
 }
 
-TEST_F(DeviceHelpers, WrongPlacesAreErrors) {
-  if (!build::cuda_on_host) GTEST_SKIP() << "the checks of the CUDA runtime's double";
+TEST_F(RuntimeDouble, WrongPlacesAreErrors) {
   const DeviceArray<int> a(4);
   std::vector<int> host(6);
   auto copy = [&](void* to, const void* from, std::size_t n) {

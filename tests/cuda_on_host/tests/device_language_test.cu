@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "kernels/cuda/launch.cuh"
-#include "runtime/config.h"
 #include "tests/cuda_on_host/schedules.h"
 #include "tests/cuda_on_host/tests/device_array.h"
 #include "tests/cuda_on_host/tests/gpu_test.h"
@@ -14,6 +13,7 @@ namespace {
 
 using cuda_on_host::every_schedule;
 class DeviceLanguage : public GpuTest {};
+class Emulator : public EmulatorTest {};
 constexpr unsigned kAll = 0xffffffffu;
 
 /// y (64 threads, 10).
@@ -166,8 +166,7 @@ std::vector<int> order_now() {
   return when.values();
 }
 
-TEST_F(DeviceLanguage, Schedules) {
-  if (!build::cuda_on_host) GTEST_SKIP() << "about the emulator";
+TEST_F(Emulator, Schedules) {
   const auto saved = cuda_on_host::schedule();
   cuda_on_host::schedule() = {cuda_on_host::Schedule::forward, 1};
   const std::vector<int> forward = order_now();
@@ -194,8 +193,7 @@ __global__ void unwritten(T* y) {
   fixed[threadIdx.x] = dynamic[threadIdx.x] = 1;
 }
 
-TEST_F(DeviceLanguage, SharedMemoryStartsAsNaN) {
-  if (!build::cuda_on_host) GTEST_SKIP() << "about the emulator";
+TEST_F(Emulator, SharedMemoryStartsAsNaN) {
   for (int launches = 0; launches < 2; ++launches) {
     const DeviceArray<float> y(64);
     try {
@@ -214,8 +212,7 @@ __global__ void half_at_barrier(int* y) {
   y[threadIdx.x] = 1;
 }
 
-TEST_F(DeviceLanguage, LaunchesGoOnAfterAFailedOne) {
-  if (!build::cuda_on_host) GTEST_SKIP() << "about the emulator";
+TEST_F(Emulator, LaunchesGoOnAfterAFailedOne) {
   every_schedule([] {
     const DeviceArray<int> y(64);
     std::string message;
