@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of a wide residual network on random images in PyTorch, channels last: the peer of bench_step.
+"""Training steps of a wide residual network on random images in PyTorch, channels last; see bench_step.
 
 Prints one JSON object with the milliseconds of every step.
 """
