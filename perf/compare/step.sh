@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Training throughput beside PyTorch, in turns on the same machine:
 #   perf/compare/step.sh [--build DIR] [--rounds N] [flags for both: --model wrn-16-2 --batch 64 ...]
-# Wants the distribution's python3-torch and libopenblas0-openmp (the other OpenBLAS fights PyTorch's threads).
+# Wants the distribution's python3-torch and libopenblas0-openmp (another OpenBLAS fights PyTorch's threads).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$here/../../build rounds=5 threads=2 flags=()
