@@ -16,6 +16,9 @@ int plan(Comm& comm, const Arguments& arguments);
 int eval(Comm& comm, const Arguments& arguments);
 int inspect(Comm& comm, const Arguments& arguments);
 
+/// The command that the first argument names, with the others.
+int run_command(Comm& comm, const Arguments& arguments);
+
 /// Results, on stdout, by rank 0 alone.
 void print_result(const Comm& comm, const std::string& text);
 

@@ -45,13 +45,16 @@ std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c) 
           {"seed", fmt::format("{}", c.seed)}};
 }
 
-/// Reads the checkpoint of --resume, and the flags again over the options that it was trained with.
+/// Reads the checkpoint of --resume (a file, or the directory of a run), and the flags again over the options
+/// that it was trained with.
 void take_up(TrainCommand& command, const Arguments& arguments) {
-  const std::string path = command.run.resume;
+  const fs::path given = command.run.resume;
+  const std::string path = (fs::is_directory(given) ? given / "checkpoint.h5" : given).string();
   command.checkpoint = load_checkpoint(path);
   command.options.read_text(command.checkpoint->attribute<std::string>("config"), path);
   const auto before = identity(command.config);
   command.options.parse(arguments);
+  command.run.resume = path;
   const auto now = identity(command.config);
   for (std::size_t i = 0; i < now.size(); ++i) {
     check_usage(before[i] == now[i], "train",
@@ -131,6 +134,8 @@ int train(Comm& comm, const Arguments& arguments) {
 
   const Dataset dataset = load_dataset(config.data, dataset_options(config));
   use_defaults_of(dataset, options, config);
+  Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
+  check_parts(comm, config, split.rest.size());
   Model model(config, dataset.input, device);
   describe(comm, config, model.plan());
   model.build(comm);
@@ -139,10 +144,7 @@ int train(Comm& comm, const Arguments& arguments) {
   directory.write(comm, "config.toml", config_text);
   directory.write(comm, "plan.json", to_json(model.plan()).dump(1) + "\n");
 
-  Trainer trainer(
-      comm, model,
-      {config, dataset, hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed)),
-       directory, config_text, run.stop_after});
+  Trainer trainer(comm, model, {config, dataset, std::move(split), directory, config_text, run.stop_after});
   if (checkpoint) trainer.resume(*checkpoint);
   checkpoint.reset();
   const TrainResult result = trainer.run();

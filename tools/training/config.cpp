@@ -1,5 +1,6 @@
 #include "tools/training/config.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "layers/models/zoo.h"
@@ -126,13 +127,24 @@ Device choose_device(std::string& device) {
   return device == "cuda" ? Device::cuda : Device::cpu;
 }
 
-void choose_threads(const Comm& comm, std::int64_t& threads) {
+void choose_threads(Comm& comm, std::int64_t& threads) {
   Placement placement = find_placement(comm.local_size());
   if (threads > 0) placement.requested = static_cast<int>(threads);
   const ThreadChoice choice = choose_threads(placement);
   threads = choice.threads;
   set_num_threads(choice.threads);
-  if (!choice.warning.empty()) warn_once("binding", "{}", choice.warning);
+  // All ranks tend to be bound alike: the first one speaks for the others.
+  const std::vector<int> warns = comm.allgather(static_cast<int>(!choice.warning.empty()));
+  const auto first = std::find(warns.begin(), warns.end(), 1) - warns.begin();
+  if (comm.rank() == first) warn("{}", choice.warning);
+}
+
+void check_parts(const Comm& comm, const TrainConfig& c, std::int64_t training_samples) {
+  const std::int64_t step = std::min(c.batch, training_samples);
+  check_usage(step >= comm.size() * c.micro_batches, "train",
+              "a step has {} samples, too few for {} rank(s) with {} part(s) each: raise --batch ({}) or "
+              "lower --micro-batches",
+              step, comm.size(), c.micro_batches, c.batch);
 }
 
 std::vector<double> parse_epochs(const std::string& text) {

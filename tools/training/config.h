@@ -49,7 +49,10 @@ PlanOptions plan_options(const TrainConfig& config);
 Device choose_device(std::string& device);
 /// Sets the threads of this rank: `threads`, or as many as it should use if 0. Warns where the launcher's
 /// binding halves the speed.
-void choose_threads(const Comm& comm, std::int64_t& threads);
+void choose_threads(Comm& comm, std::int64_t& threads);
+
+/// A step must have a sample for every rank and micro-batch.
+void check_parts(const Comm& comm, const TrainConfig& config, std::int64_t training_samples);
 
 /// The epochs of "60,120,160": rising, at least one.
 std::vector<double> parse_epochs(const std::string& text);

@@ -106,11 +106,6 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
     validation_.emplace(setup.split.held_out, evaluation_options(config_.batch, dataset_.normalization));
   }
   check_schedule(schedule_);
-  const std::int64_t parts = comm.size() * config_.micro_batches;
-  check_usage(train_.batch_size(0) >= parts, "train",
-              "a step has {} samples, too few for {} rank(s) with {} part(s) each: raise --batch ({}) or "
-              "lower --micro-batches",
-              train_.batch_size(0), comm.size(), config_.micro_batches, config_.batch);
   model_.weights.on_group_complete([this](int group) { reducer_.start(group); });
 }
 

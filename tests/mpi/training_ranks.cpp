@@ -1,0 +1,166 @@
+// Data parallel training: N ranks do what one rank does with N micro-batches.
+#include <gtest/gtest.h>
+
+#include "autograd/reducer.h"
+#include "layers/linear.h"
+#include "tests/close.h"
+#include "tests/mpi/ranks.h"
+#include "tests/training_run.h"
+#include "tools/training/task.h"
+
+namespace ssn {
+namespace {
+
+using test::small_run;
+
+/// The same directory on all ranks; rank 0 removes it.
+class SharedDirectory {
+ public:
+  explicit SharedDirectory(const std::string& name) {
+    if (test_comm().rank() == 0) own_.emplace(name), path_ = *own_ / "";
+    test_comm().broadcast(path_);
+  }
+  ~SharedDirectory() { test_comm().barrier(); }
+  std::string operator/(const std::string& name) const { return path_ + name; }
+
+ private:
+  std::optional<test::TemporaryDirectory> own_;
+  std::string path_;
+};
+
+/// What rank 0 prints.
+std::string train_on(Comm& comm, const Arguments& arguments) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(train(comm, small_run(arguments)), 0);
+  return testing::internal::GetCapturedStdout();
+}
+
+/// Two linear layers that share what they have, with integers for values and gradients: every sum is exact,
+/// in any order.
+struct IntegerNetwork {
+  IntegerNetwork(Comm& comm, WeightPolicy policy)
+      : weights(parameters, {.budget = Budget::parse("40"), .mapping = {}, .templates = 2}, policy) {
+    const Scope scope{weights, parameters};
+    first.emplace(scope.at("first"), 3, 5);
+    second.emplace(scope.at("second"), 5, 4);
+    weights.build();
+    parameters.build([&](std::size_t bytes) { return comm.allocate(bytes); });
+    const auto values = parameters.values().span<float>();
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7 % 11) - 5;
+    parameters.values_changed();
+  }
+  /// Forward and backward of part `part`.
+  void run(int part) {
+    const std::int64_t rows = 2 + part;
+    Tensor x = Tensor::empty({rows, 3}, DType::f32), gy = Tensor::empty({rows, 4}, DType::f32);
+    for (std::int64_t i = 0; i < x.size(); ++i)
+      x.data<float>()[i] = static_cast<float>((i * 5 + part) % 7 - 3);
+    for (std::int64_t i = 0; i < gy.size(); ++i)
+      gy.data<float>()[i] = static_cast<float>((i * 3 + part) % 5 - 2);
+    const Var y = (*second)((*first)(Var::constant(x)));
+    backward(std::span(&y, 1), std::span(&gy, 1));
+    weights.finish_backward();
+  }
+
+  Parameters parameters;
+  SharedWeights weights;
+  std::optional<Linear> first, second;
+};
+
+TEST(DataParallel, IntegerGradientsAreThoseOfMicroBatches) {
+  Comm& comm = test_comm();
+  for (const WeightPolicy policy : {WeightPolicy::eager, WeightPolicy::lean}) {
+    IntegerNetwork parallel(comm, policy);
+    Reducer reducer(comm, parallel.parameters);
+    parallel.weights.on_group_complete([&](int group) { reducer.start(group); });
+    parallel.run(comm.rank());
+    reducer.finish();
+
+    SoloComm solo;
+    IntegerNetwork alone(solo, policy);
+    for (int part = 0; part < comm.size(); ++part) {
+      alone.weights.set_reporting(part + 1 == comm.size());
+      alone.run(part);
+    }
+    EXPECT_TRUE(test::same_bits(parallel.parameters.gradients(), alone.parameters.gradients()));
+    EXPECT_GT(test::scale_of(test::values_of(alone.parameters.gradients())), 10);
+  }
+}
+
+TEST(DataParallel, FirstStepIsThatOfMicroBatches) {
+  Comm& comm = test_comm();
+  const SharedDirectory dir("first_step");
+  train_on(comm, {"--out", dir / "ranks", "--stop-after", "1"});
+  if (comm.rank() == 0) {
+    SoloComm solo;
+    train_on(solo, {"--out", dir / "parts", "--stop-after", "1", "--micro-batches",
+                    fmt::format("{}", comm.size())});
+    const Archive ranks = load_checkpoint(dir / "ranks/checkpoint.h5"),
+                  parts = load_checkpoint(dir / "parts/checkpoint.h5");
+    for (const auto& [name, tensor] : parts.tensors) {
+      // After one step the velocity is the gradient, and the decay of values that are the same.
+      if (!name.starts_with("velocity/")) continue;
+      EXPECT_TRUE(test::close(test::values_of(ranks.tensor(name)), test::values_of(tensor), 2e-6,
+                              test::scale_of(test::values_of(tensor), 1e-2)))
+          << name;
+    }
+  }
+}
+
+TEST(DataParallel, CountsTheBytesOfAStep) {
+  Comm& comm = test_comm();
+  const SharedDirectory dir("bytes");
+  const std::string out =
+      train_on(comm, {"--out", dir / "run", "--json", "--mapping", "random", "--groups", "3"});
+  if (comm.rank() != 0) {
+    EXPECT_EQ(out, "");
+    return;
+  }
+  const auto result = nlohmann::json::parse(out);
+  EXPECT_EQ(result["ranks"], comm.size());
+  EXPECT_EQ(result["wire_bytes_per_step"],
+            comm.size() == 1 ? 0 : 4 * result["parameters"]["total"].get<std::int64_t>());
+}
+
+TEST(DataParallel, ResumesExactly) {
+  Comm& comm = test_comm();
+  const SharedDirectory dir("resume");
+  train_on(comm, {"--out", dir / "whole"});
+  train_on(comm, {"--out", dir / "part", "--stop-after", "6"});
+  train_on(comm, {"--resume", dir / "part"});
+  if (comm.rank() == 0) {
+    EXPECT_EQ(test::file_text(dir / "whole/checkpoint.h5"), test::file_text(dir / "part/checkpoint.h5"));
+  }
+}
+
+TEST(DataParallel, AveragesStatisticsForAWhile) {
+  Comm& comm = test_comm();
+  Parameters parameters;
+  const Tensor buffer = parameters.add_buffer("running", {3}, 0);
+  const float own[] = {1.0F + static_cast<float>(comm.rank()), -2, 4 * static_cast<float>(comm.rank())};
+  std::copy(std::begin(own), std::end(own), buffer.data<float>());
+  {
+    const AveragedStatistics averaged(comm, parameters);
+    const float half = static_cast<float>(comm.size() - 1) / 2;
+    EXPECT_FLOAT_EQ(buffer.data<float>()[0], 1 + half);
+    EXPECT_EQ(buffer.data<float>()[1], -2);
+    EXPECT_FLOAT_EQ(buffer.data<float>()[2], 4 * half);
+  }
+  EXPECT_TRUE(test::same_bits(buffer, Tensor::of<float>({3}, own)));
+}
+
+TEST(DataParallel, AllRanksFailAlike) {
+  Comm& comm = test_comm();
+  std::string message = "nothing";
+  try {
+    on_root(comm, [] { fail("write", "the disk is full"); });
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  EXPECT_NE(message.find("[write] the disk is full"), std::string::npos) << message;
+  const SharedDirectory dir("parts");
+  EXPECT_THROW(train(comm, small_run({"--out", dir / "run", "--micro-batches", "13"})), UsageError);
+}
+
+}  // namespace
+}  // namespace ssn

@@ -1,0 +1,50 @@
+#pragma once
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/checkpoint.h"
+#include "tools/commands.h"
+
+// Training runs of a few steps, through the command line.
+namespace ssn::test {
+
+/// A directory that goes away with it.
+class TemporaryDirectory {
+ public:
+  explicit TemporaryDirectory(const std::string& name)
+      : path_(std::filesystem::temp_directory_path() / fmt::format("ssn_{}_{}", name, getpid())) {
+    std::filesystem::create_directories(path_);
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A small network and small images: 50 samples in 4 steps of 12 an epoch, 3 epochs.
+inline Arguments small_run(const Arguments& more) {
+  Arguments all = {
+      "--quiet", "--threads", "1",        "--model", "wrn-10-1", "--data", "synthetic:1x7x6x3x50",
+      "--batch", "12",        "--epochs", "3",       "--budget", "30%",    "--crop",
+      "1",       "--seed",    "5"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+}  // namespace ssn::test

@@ -1,0 +1,293 @@
+// ssn train and its fellows on one rank: bits, resumption, files, refusals.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <csignal>
+#include <thread>
+
+#include "datasets/synthetic.h"
+#include "runtime/error.h"
+#include "tests/close.h"
+#include "tests/training_run.h"
+#include "tools/training/task.h"
+
+namespace ssn {
+namespace {
+
+namespace fs = std::filesystem;
+using test::file_text;
+using test::same_bits;
+using test::small_run;
+using test::TemporaryDirectory;
+
+/// What a command prints.
+std::string output_of(int (*command)(Comm&, const Arguments&), const Arguments& arguments,
+                      int expected_code = 0) {
+  SoloComm comm;
+  testing::internal::CaptureStdout();
+  int code = -1;
+  try {
+    code = command(comm, arguments);
+  } catch (...) {
+    testing::internal::GetCapturedStdout();
+    throw;
+  }
+  EXPECT_EQ(code, expected_code);
+  return testing::internal::GetCapturedStdout();
+}
+nlohmann::json train_small(const Arguments& more) {
+  Arguments all = small_run(more);
+  all.emplace_back("--json");
+  return nlohmann::json::parse(output_of(train, all));
+}
+
+/// The message of the UsageError that a command ends with.
+std::string refusal(int (*command)(Comm&, const Arguments&), const Arguments& arguments) {
+  try {
+    output_of(command, arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+testing::AssertionResult has(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "'" << part << "' is not in '" << text << "'";
+}
+
+TEST(Training, ReportsWhatItDid) {
+  const TemporaryDirectory dir("reports");
+  const nlohmann::json result = train_small({"--out", dir / "run"});
+  EXPECT_EQ(result["network"], "wrn-10-1");
+  EXPECT_EQ(result["data"], "synthetic:1x7x6x3x50");
+  EXPECT_EQ(result["ranks"], 1);
+  EXPECT_EQ(result["device"], "cpu");
+  EXPECT_EQ(result["epochs"], 3);
+  EXPECT_EQ(result["steps"], 12);
+  EXPECT_EQ(result["wire_bytes_per_step"], 0);
+  const auto& p = result["parameters"];
+  EXPECT_EQ(p["budget"].get<std::int64_t>(), p["shareable"].get<std::int64_t>() * 3 / 10);
+  EXPECT_GT(p["total"], p["budget"]);
+  EXPECT_GT(p["original"], p["shareable"]);
+  EXPECT_GE(result["test_error1"], 0);
+  EXPECT_LE(result["test_error1"], 100);
+  EXPECT_EQ(result["test_error5"], 0);  // of 3 classes
+  EXPECT_GT(result["samples_per_second"], 0);
+  EXPECT_EQ(result["checkpoint"], dir / "run/checkpoint.h5");
+
+  const std::string metrics = file_text(dir / "run/metrics.jsonl");
+  EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 3);
+  const auto plan_file = nlohmann::json::parse(file_text(dir / "run/plan.json"));
+  EXPECT_EQ(plan_file["parameters"]["budget"], p["budget"]);
+  EXPECT_FALSE(fs::exists(dir / "run/best.h5"));
+}
+
+TEST(Training, SameSeedSameBits) {
+  const TemporaryDirectory dir("seed");
+  train_small({"--out", dir / "a"});
+  train_small({"--out", dir / "b"});
+  train_small({"--out", dir / "c", "--seed", "6"});
+  EXPECT_EQ(file_text(dir / "a/checkpoint.h5"), file_text(dir / "b/checkpoint.h5"));
+  EXPECT_NE(file_text(dir / "a/checkpoint.h5"), file_text(dir / "c/checkpoint.h5"));
+}
+
+TEST(Training, ItsConfigRepeatsIt) {
+  const TemporaryDirectory dir("config");
+  train_small({"--out", dir / "a", "--validation", "0.2", "--schedule", "steps", "--lr-steps", "1,2"});
+  output_of(train, {"--config", dir / "a/config.toml", "--out", dir / "b", "--quiet"});
+  EXPECT_EQ(file_text(dir / "a/checkpoint.h5"), file_text(dir / "b/checkpoint.h5"));
+  EXPECT_EQ(file_text(dir / "a/config.toml"), file_text(dir / "b/config.toml"));
+}
+
+TEST(Training, ResumesAtAnyStep) {
+  const TemporaryDirectory dir("resume");
+  const Arguments validation = {"--validation", "0.1"};  // of 50: 45 are left, 3 steps an epoch
+  auto with = [&](Arguments more) {
+    more.insert(more.end(), validation.begin(), validation.end());
+    return more;
+  };
+  train_small(with({"--out", dir / "whole"}));
+  for (const char* stop : {"1", "3", "5", "8"}) {
+    const std::string part = dir / fmt::format("part{}", stop);
+    EXPECT_EQ(train_small(with({"--out", part, "--stop-after", stop}))["steps"], std::stoi(stop));
+    output_of(train, {"--resume", part, "--quiet"});
+    EXPECT_EQ(file_text(dir / "whole/checkpoint.h5"), file_text(part + "/checkpoint.h5")) << stop;
+    EXPECT_EQ(file_text(dir / "whole/best.h5"), file_text(part + "/best.h5")) << stop;
+    const std::string metrics = file_text(part + "/metrics.jsonl");
+    EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 3) << stop;
+  }
+}
+
+TEST(Training, PoliciesGiveTheSameBits) {
+  const TemporaryDirectory dir("policies");
+  train_small({"--out", dir / "eager", "--weights", "eager"});
+  train_small({"--out", dir / "lean", "--weights", "lean"});
+  const Archive eager = load_checkpoint(dir / "eager/checkpoint.h5"),
+                lean = load_checkpoint(dir / "lean/checkpoint.h5");
+  ASSERT_EQ(eager.tensors.size(), lean.tensors.size());
+  for (const auto& [name, tensor] : eager.tensors) EXPECT_TRUE(same_bits(tensor, lean.tensor(name))) << name;
+}
+
+TEST(Training, StopsAtASignalWithACheckpoint) {
+  const TemporaryDirectory dir("signal");
+  // The signal comes once the run has begun to write: its handlers are there, and its end is far.
+  std::jthread later([file = dir / "part/checkpoint.h5"] {
+    while (!fs::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    kill(getpid(), SIGTERM);
+  });
+  output_of(train, small_run({"--out", dir / "part", "--epochs", "100000"}), kStopped);
+  const Archive part = load_checkpoint(dir / "part/checkpoint.h5");
+  const std::int64_t steps = part.attribute<std::int64_t>("trainer/epoch") *
+                                 part.attribute<std::int64_t>("trainer/steps_per_epoch") +
+                             part.attribute<std::int64_t>("trainer/step");
+  output_of(train, small_run({"--out", dir / "same", "--epochs", "100000", "--stop-after",
+                              fmt::format("{}", steps)}));
+  EXPECT_EQ(file_text(dir / "part/checkpoint.h5"), file_text(dir / "same/checkpoint.h5"));
+}
+
+TEST(Training, EvalAgreesWithTrain) {
+  const TemporaryDirectory dir("eval");
+  const nlohmann::json trained = train_small({"--out", dir / "run"});
+  const nlohmann::json measured = nlohmann::json::parse(
+      output_of(eval, {dir / "run/checkpoint.h5", "--json", "--quiet", "--batch", "3"}));
+  EXPECT_EQ(measured["test_error1"], trained["test_error1"]);
+  EXPECT_NEAR(measured["test_loss"].get<double>(), trained["test_loss"].get<double>(), 1e-3);
+  EXPECT_EQ(measured["samples"], 10);
+}
+
+TEST(Training, InspectShowsWhatIsThere) {
+  const TemporaryDirectory dir("inspect");
+  train_small({"--out", dir / "run"});
+  const nlohmann::json shown =
+      nlohmann::json::parse(output_of(inspect, {dir / "run/checkpoint.h5", "--json"}));
+  EXPECT_EQ(shown["attributes"]["trainer/epoch"], 3);
+  bool group = false;
+  for (const auto& tensor : shown["tensors"]) group |= tensor["name"] == "parameters/group0";
+  EXPECT_TRUE(group);
+  EXPECT_TRUE(has(output_of(inspect, {dir / "run/checkpoint.h5"}), "parameters/group0"));
+}
+
+TEST(Training, PlanIsThatOfTrain) {
+  const TemporaryDirectory dir("plan");
+  train_small({"--out", dir / "run", "--mapping", "random", "--groups", "3"});
+  nlohmann::json shown =
+      nlohmann::json::parse(output_of(plan, {"--config", dir / "run/config.toml", "--json"}));
+  const nlohmann::json written = nlohmann::json::parse(file_text(dir / "run/plan.json"));
+  for (const auto& [key, value] : written.items()) EXPECT_EQ(shown[key], value) << key;
+  EXPECT_EQ(shown["bytes"]["wire_bytes_per_step"], 4 * written["parameters"]["total"].get<std::int64_t>());
+}
+
+TEST(Training, RefusesADirectoryThatHoldsARun) {
+  const TemporaryDirectory dir("refuses");
+  train_small({"--out", dir / "run", "--stop-after", "1"});
+  const std::string before = file_text(dir / "run/checkpoint.h5");
+  EXPECT_TRUE(has(refusal(train, small_run({"--out", dir / "run"})), "holds a run"));
+  EXPECT_EQ(file_text(dir / "run/checkpoint.h5"), before);
+  train_small({"--out", dir / "run", "--stop-after", "2", "--overwrite"});
+  EXPECT_NE(file_text(dir / "run/checkpoint.h5"), before);
+}
+
+TEST(Training, RefusesACheckpointOfAnotherRun) {
+  const TemporaryDirectory dir("other");
+  train_small({"--out", dir / "run", "--stop-after", "5"});
+  auto resumed = [&](const Arguments& more) {
+    Arguments all = {"--resume", dir / "run/checkpoint.h5", "--quiet"};
+    all.insert(all.end(), more.begin(), more.end());
+    return refusal(train, all);
+  };
+  EXPECT_TRUE(has(resumed({"--model", "wrn-16-1"}), "was trained with --model wrn-10-1, found wrn-16-1"));
+  EXPECT_TRUE(has(resumed({"--budget", "40%"}), "--budget 30%"));
+  EXPECT_TRUE(has(resumed({"--data", "digits"}), "--data synthetic"));
+  EXPECT_TRUE(has(resumed({"--batch", "13"}), "--batch 12"));
+  EXPECT_TRUE(has(resumed({"--seed", "1"}), "--seed 5"));
+  EXPECT_TRUE(has(resumed({"--stop-after", "4"}), "is at step 5 already"));
+}
+
+TEST(Training, RefusesWhatCannotBeBeforeItWritesAnything) {
+  const TemporaryDirectory dir("wrong");
+  auto refused = [&](Arguments more) {
+    more.insert(more.end(), {"--out", dir / "run"});
+    const std::string message = refusal(train, small_run(more));
+    EXPECT_FALSE(fs::exists(dir / "run")) << message;
+    return message;
+  };
+  EXPECT_TRUE(has(refused({"--micro-batches", "13"}), "too few for 1 rank(s) with 13 part(s)"));
+  EXPECT_TRUE(has(refused({"--budget", "0"}), "budget"));
+  EXPECT_TRUE(has(refused({"--budget", "nonsense"}), "budget"));
+  EXPECT_TRUE(has(refused({"--mapping", "random", "--groups", "3", "--budget", "2"}), "budget"));
+  EXPECT_TRUE(has(refused({"--model", "wrn-11-1"}), "wrn-11-1"));
+  EXPECT_TRUE(has(refused({"--data", "digit"}), "did you mean 'digits'"));
+  EXPECT_TRUE(has(refused({"--lr-steps", "3,2"}), "--lr-steps"));
+  EXPECT_TRUE(has(refused({"--warmup", "4"}), "--warmup"));
+  EXPECT_TRUE(has(refused({"--epoch", "4"}), "did you mean --epochs?"));
+}
+
+TEST(Training, ALossThatIsNotFiniteIsAnError) {
+  const TemporaryDirectory dir("finite");
+  SoloComm comm;
+  try {
+    train(comm, small_run({"--out", dir / "run", "--lr", "1e30"}));
+    FAIL() << "it went on";
+  } catch (const Error& error) {
+    EXPECT_TRUE(has(error.what(), "the loss is not finite in step"));
+  }
+  EXPECT_FALSE(fs::exists(dir / "run/checkpoint.h5"));
+}
+
+TEST(Training, UnknownCommandsAreNamed) {
+  SoloComm comm;
+  EXPECT_THROW(run_command(comm, {}), UsageError);
+  EXPECT_TRUE(has(refusal(run_command, {"trian"}), "did you mean 'train'?"));
+  EXPECT_TRUE(has(output_of(run_command, {"--help"}), "inspect"));
+  EXPECT_TRUE(has(output_of(run_command, {"train", "--help"}), "--budget"));
+}
+
+TEST(Metrics, CountWrongAnswers) {
+  const float nan = std::nanf("");
+  const std::vector<float> logits = {
+      3,   1,   2,   0,   -1,  -2,  -3,  // label 0: first
+      3,   1,   2,   0,   -1,  -2,  -3,  // label 4: fifth, wrong at 1
+      3,   1,   2,   0,   -1,  -2,  -3,  // label 5: sixth, wrong at 5
+      1,   1,   1,   1,   1,   1,   1,   // label 0: first of equals
+      1,   1,   1,   1,   1,   1,   1,   // label 5: sixth of equals
+      nan, nan, nan, nan, nan, nan, nan  // label 0: not a number
+  };
+  const std::vector<std::int32_t> labels = {0, 4, 5, 0, 5, 0};
+  Metrics metrics;
+  metrics.add(Tensor::of<float>({6, 7}, logits), Tensor::of<std::int32_t>({6}, labels), 12);
+  EXPECT_EQ(metrics.samples(), 6);
+  EXPECT_EQ(metrics.loss(), 2);
+  EXPECT_EQ(metrics.error1(), 100 * 4 / 6.0);
+  EXPECT_EQ(metrics.error5(), 100 * 3 / 6.0);
+}
+
+TEST(HoldOut, CutsTheSetInTwo) {
+  const ImageSet set = synthetic_images({{1, 3, 2}, 4}, 30, 1, 0);
+  const Split split = hold_out(set, 0.25, 3);
+  EXPECT_EQ(split.held_out.size(), 7);
+  EXPECT_EQ(split.rest.size(), 23);
+  std::vector<std::string> seen, all;
+  auto collect = [](const ImageSet& from, auto& into) {
+    for (std::int64_t i = 0; i < from.size(); ++i) {
+      const auto* image = static_cast<const char*>(from.images.raw()) + i * 6;
+      into.push_back(std::string(image, 6) + fmt::format("{}", from.labels.data<std::int32_t>()[i]));
+    }
+  };
+  collect(split.rest, seen);
+  collect(split.held_out, seen);
+  collect(set, all);
+  EXPECT_NE(seen, all);
+  std::sort(seen.begin(), seen.end());
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(seen, all);
+  EXPECT_EQ(hold_out(set, 0, 3).rest.size(), 30);
+}
+
+TEST(Config, EpochsOfTheSteps) {
+  EXPECT_EQ(parse_epochs("60,120,160.5"), (std::vector<double>{60, 120, 160.5}));
+  for (const char* wrong : {"", "0", "3,3", "1,", ",1", "1;2", "x", "1 2", "-1"})
+    EXPECT_THROW(parse_epochs(wrong), UsageError) << wrong;
+}
+
+}  // namespace
+}  // namespace ssn

@@ -1,0 +1,56 @@
+#include "tools/commands.h"
+
+#include <cstdio>
+
+#include "runtime/config.h"
+#include "runtime/error.h"
+#include "runtime/text.h"
+
+namespace ssn {
+
+void print_result(const Comm& comm, const std::string& text) {
+  if (comm.rank() != 0) return;
+  fmt::print("{}\n", text);
+  check(std::fflush(stdout) == 0, "output", "cannot write to stdout: is the disk full, or the reader gone?");
+}
+
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(Comm&, const Arguments&);
+};
+constexpr Command kCommands[] = {
+    {"train", "train a network inside a parameter budget; without flags, the sample task", train},
+    {"plan", "show which parameters would make which weights, and what it costs; needs no data", plan},
+    {"eval", "measure a checkpoint on a test set", eval},
+    {"inspect", "show what a checkpoint holds", inspect},
+};
+
+std::string help() {
+  std::string out =
+      "Trains networks of any architecture inside any parameter budget.\n\nusage: ssn COMMAND [options]\n\n";
+  for (const Command& command : kCommands) out += fmt::format("  {:<9} {}\n", command.name, command.summary);
+  return out +
+         "\nssn COMMAND --help shows the options of a command. On several ranks: mpirun -n N --bind-to none "
+         "ssn ...\n"
+         "Exit codes: 0 done, 1 failed, 2 wrong usage, 75 stopped by a signal with a checkpoint.";
+}
+
+}  // namespace
+
+int run_command(Comm& comm, const Arguments& arguments) {
+  check_usage(!arguments.empty(), "ssn", "which command? For example: ssn train (see ssn --help)");
+  const std::string& name = arguments[0];
+  if (name == "--help" || name == "-h" || name == "help") return print_result(comm, help()), 0;
+  if (name == "--version") return print_result(comm, fmt::format("ssn {}", build::version)), 0;
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    names.emplace_back(command.name);
+    if (name == command.name) return command.run(comm, {arguments.begin() + 1, arguments.end()});
+  }
+  fail_usage("ssn", "there is no command '{}'; {} (see ssn --help)", name, suggestion(name, names));
+}
+
+}  // namespace ssn
