@@ -1,4 +1,5 @@
 #include <mpi.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <array>
@@ -48,6 +49,13 @@ struct Window {
   Announcement& announcement(int rank) { return *reinterpret_cast<Announcement*>(parts[rank]); }
   std::byte* data(int rank) { return parts[rank] + kHeader; }
 };
+
+/// Open MPI keeps windows in /dev/shm, of which containers have little. Asked for more than there is, it
+/// fails on one rank and leaves the others waiting.
+bool fits_shared_memory(std::size_t bytes) {
+  struct statvfs fs = {};
+  return statvfs("/dev/shm", &fs) != 0 || fs.f_bavail * fs.f_frsize >= bytes;
+}
 
 /// Replaces elements [begin, end) of all buffers by their sum in the order of the buffers.
 template <class T>
@@ -114,6 +122,12 @@ class MpiComm : public Comm {
   Storage allocate(std::size_t bytes) override {
     if (!uses_window_) return Storage::allocate(Device::cpu, bytes);
     free_released_windows();
+    if (or_flags(!fits_shared_memory((bytes + 8192) * static_cast<std::size_t>(size_))) != 0) {
+      if (rank_ == 0)
+        fmt::print(stderr, "warning: /dev/shm has no room for {} x {} bytes: MPI sums them, slower\n", size_,
+                   bytes);
+      return Storage::allocate(Device::cpu, bytes);
+    }
     auto window = std::make_shared<Window>();
     window->bytes = bytes;
     open_window(*window);
