@@ -38,12 +38,12 @@ int eval(Comm& comm, const Arguments& arguments) {
       .flag_only();
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
   set_log({.rank = comm.rank(), .quiet = quiet});
-  choose_threads(comm, threads);
 
   const Archive archive = load_checkpoint(path);
   const TrainConfig config = stored_config(archive, path);
   const InputShape input = stored_input(archive);
   Model model(config, input, choose_device(device));
+  choose_threads(comm, threads, useful_threads(model.plan(), input.size, batch / comm.size()));
   model.build(comm);
   restore_model(model, archive);
 

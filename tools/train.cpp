@@ -129,7 +129,6 @@ int train(Comm& comm, const Arguments& arguments) {
   set_log({.rank = comm.rank(), .quiet = run.quiet});
   if (!run.resume.empty()) take_up(command, arguments);
   const Device device = choose_device(config.device);
-  choose_threads(comm, config.threads);
   if (!run.trace.empty()) start_trace();
 
   const Dataset dataset = load_dataset(config.data, dataset_options(config));
@@ -137,6 +136,8 @@ int train(Comm& comm, const Arguments& arguments) {
   Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
   check_parts(comm, config, split.rest.size());
   Model model(config, dataset.input, device);
+  const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
+  choose_threads(comm, config.threads, useful_threads(model.plan(), dataset.input.size, part));
   describe(comm, config, model.plan());
   model.build(comm);
   const RunDirectory directory(comm, {run.out, run.resume, config.model, run.overwrite});

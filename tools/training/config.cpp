@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "layers/models/zoo.h"
 #include "runtime/binding.h"
@@ -65,7 +66,7 @@ void add_training_options(Options& options, TrainConfig& c) {
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
       .add("threads", c.threads, "N", "threads of each rank", between(0, 1 << 16))
-      .show_default("OMP_NUM_THREADS, or the rank's share of the cores")
+      .show_default("OMP_NUM_THREADS, or the rank's share of the cores, fewer for a small network")
       .add("seed", c.seed, "N", "of all that is drawn: same seed, ranks and threads, same bits", at_least(0));
 }
 
@@ -127,16 +128,25 @@ Device choose_device(std::string& device) {
   return device == "cuda" ? Device::cuda : Device::cpu;
 }
 
-void choose_threads(Comm& comm, std::int64_t& threads) {
+void choose_threads(Comm& comm, std::int64_t& threads, std::int64_t most) {
   Placement placement = find_placement(comm.local_size());
   if (threads > 0) placement.requested = static_cast<int>(threads);
   const ThreadChoice choice = choose_threads(placement);
-  threads = choice.threads;
-  set_num_threads(choice.threads);
+  threads = placement.requested > 0 ? choice.threads : std::min<std::int64_t>(choice.threads, most);
+  set_num_threads(static_cast<int>(threads));
   // All ranks tend to be bound alike: the first one speaks for the others.
   const std::vector<int> warns = comm.allgather(static_cast<int>(!choice.warning.empty()));
   const auto first = std::find(warns.begin(), warns.end(), 1) - warns.begin();
   if (comm.rank() == first) warn("{}", choice.warning);
+}
+
+std::int64_t useful_threads(const Plan& plan, const ImageSize& input, std::int64_t batch) {
+  // Every weight meets every place of the image once, if nothing is strided: half the operations of a forward
+  // pass, at most. The sample's small network has 0.4e9 a step, in which threads meet some 150 times.
+  constexpr double kWorkOfAThread = 1e9;
+  const double work = static_cast<double>(plan.shareable) * static_cast<double>(batch) *
+                      static_cast<double>(input.height * input.width);
+  return std::max<std::int64_t>(1, std::llround(std::min(work / kWorkOfAThread, 1e6)));
 }
 
 void check_parts(const Comm& comm, const TrainConfig& c, std::int64_t training_samples) {

@@ -47,10 +47,11 @@ DatasetOptions dataset_options(const TrainConfig& config);
 PlanOptions plan_options(const TrainConfig& config);
 /// Of --device; auto is replaced by the device it stands for.
 Device choose_device(std::string& device);
-/// Sets the threads of this rank: `threads`, or as many as it should use if 0. Warns where the launcher's
-/// binding halves the speed.
-void choose_threads(Comm& comm, std::int64_t& threads);
-
+/// Sets the threads of this rank: `threads`; if 0, as many as it should use, but not more than `most`. Warns
+/// where the launcher's binding slows the ranks down.
+void choose_threads(Comm& comm, std::int64_t& threads, std::int64_t most);
+/// More threads than this cost a step more in waiting for each other than they gain.
+std::int64_t useful_threads(const Plan& plan, const ImageSize& input, std::int64_t batch);
 /// A step must have a sample for every rank and micro-batch.
 void check_parts(const Comm& comm, const TrainConfig& config, std::int64_t training_samples);
 
