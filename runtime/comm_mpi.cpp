@@ -57,22 +57,24 @@ bool fits_shared_memory(std::size_t bytes) {
   return statvfs("/dev/shm", &fs) != 0 || fs.f_bavail * fs.f_frsize >= bytes;
 }
 
-/// Replaces elements [begin, end) of all buffers by their sum in the order of the buffers.
+/// Replaces elements [begin, end) of all buffers, two at least, by their sum in the order of the buffers.
 template <class T>
 void sum_slice(const std::vector<T*>& buffers, std::int64_t begin, std::int64_t end) {
-  constexpr std::int64_t kBlock =
-      4096 / sizeof(T);  // all ranks' blocks stay in the first cache between reading and writing
-  parallel_for(end - begin, 16 * kBlock, [&](std::int64_t first, std::int64_t last) {
-    alignas(64) T total[kBlock];
-    for (std::int64_t at = begin + first; at < begin + last; at += kBlock) {
-      const std::int64_t n = std::min(kBlock, begin + last - at);
-      std::copy_n(buffers[0] + at, n, total);
-      for (std::size_t r = 1; r < buffers.size(); ++r) {
-        const T* x = buffers[r] + at;
+  constexpr std::int64_t kBlock = 4096 / sizeof(T);  // stays in the first cache until all have it
+  const std::size_t last = buffers.size() - 1;
+  parallel_for(end - begin, 16 * kBlock, [&](std::int64_t first, std::int64_t stop) {
+    for (std::int64_t at = begin + first; at < begin + stop; at += kBlock) {
+      const std::int64_t n = std::min(kBlock, begin + stop - at);
+      T* __restrict total = buffers[0] + at;
+      for (std::size_t r = 1; r < last; ++r) {
+        const T* __restrict x = buffers[r] + at;
 #pragma omp simd
         for (std::int64_t i = 0; i < n; ++i) total[i] += x[i];
       }
-      for (T* buffer : buffers) std::copy_n(total, n, buffer + at);
+      T* __restrict x = buffers[last] + at;
+#pragma omp simd
+      for (std::int64_t i = 0; i < n; ++i) x[i] = total[i] = total[i] + x[i];
+      for (std::size_t r = 1; r < last; ++r) std::copy_n(total, n, buffers[r] + at);
     }
   });
 }
