@@ -1,5 +1,8 @@
 #pragma once
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <type_traits>
 
 #include "runtime/hd.h"
 
@@ -12,34 +15,34 @@ SSN_HD inline T relu(T z) {
   return z < 0 ? T(0) : z;
 }
 
+/// value if `keep`, else 0. By a mask: from a choice compilers make a conditional load of `value`, which
+/// takes several times as long as an ordinary one.
+template <class T>
+SSN_HD inline T kept_if(bool keep, T value) {
+  using Bits = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+  return std::bit_cast<T>(std::bit_cast<Bits>(value) & -static_cast<Bits>(keep));
+}
+
 /// g where z > 0, else 0.
 template <class T>
 SSN_HD inline T relu_gradient(T z, T g) {
-  return z > 0 ? g : T(0);
+  return kept_if(z > 0, g);
 }
 
-/// A channel of a batch normalisation: z = (x − mean) · scale + bias with scale = gain / sqrt(var + eps).
+/// A batch normalisation's z = (x − mean) · scale + bias, scale = gain / sqrt(var + eps).
 template <class T>
-struct NormChannel {
-  T mean, scale, bias;
-
-  SSN_HD T operator()(T x) const { return std::fma(x - mean, scale, bias); }
-};
+SSN_HD inline T normalise(T x, T mean, T scale, T bias) {
+  return std::fma(x - mean, scale, bias);
+}
 
 /// Its gradient: with gz the gradient of z, sum = Σ gz and dot = Σ gz (x − mean) over the channel's rows,
 ///   gx = scale · (gz − gz_mean + (x − mean) · slope)
-/// gz_mean and slope are what the batch's own mean and variance carry; 0 where these are constants.
+///   gz_mean = sum / rows,   slope = −dot / (var + eps) / rows
+/// The latter two are what the batch's own mean and variance carry; 0 where these are constants.
 template <class T>
-struct NormGradient {
-  T gz_mean, slope;
-
-  SSN_HD static NormGradient of(double rows, double rstd, double sum, double dot) {
-    return {static_cast<T>(sum / rows), static_cast<T>(-rstd * rstd * dot / rows)};
-  }
-  SSN_HD T operator()(T gz, T scale, T centred) const {
-    return scale * std::fma(centred, slope, gz - gz_mean);
-  }
-};
+SSN_HD inline T normalise_gradient(T gz, T gz_mean, T centred, T slope, T scale) {
+  return scale * std::fma(centred, slope, gz - gz_mean);
+}
 
 /// One parameter's step of stochastic gradient descent (kernels/optimizer.h has the formula).
 template <class T>

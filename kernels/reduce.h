@@ -7,10 +7,10 @@
 namespace ssn::kernels {
 
 /// Sums over the rows of a (rows, cols) matrix are taken chunk by chunk, the chunks' sums then added in their
-/// order, so that they do not depend on the number of threads. A chunk is about 64 KB of f32: it stays in a
-/// core's second-level cache for another pass.
+/// order, so that they do not depend on the number of threads. A chunk has about 8192 elements, which gives a
+/// GPU enough of them; the CPU takes several at once.
 constexpr std::int64_t chunk_rows(std::int64_t cols) {
-  return std::max<std::int64_t>(32, 16384 / std::max<std::int64_t>(1, cols));
+  return std::max<std::int64_t>(16, 8192 / std::max<std::int64_t>(1, cols));
 }
 constexpr std::int64_t chunk_count(std::int64_t rows, std::int64_t cols) {
   return (rows + chunk_rows(cols) - 1) / chunk_rows(cols);

@@ -20,6 +20,11 @@ struct Columns {
   std::int64_t stride;  // between steps
 
   int width() const { return count * fold; }
+  /// Elements between a step and the one to be asked for while it is worked on: about 8 KB.
+  template <class T>
+  std::int64_t ahead() const {
+    return std::max<std::int64_t>(1, 8192 / static_cast<std::int64_t>(sizeof(T)) / stride) * stride;
+  }
 
   /// to[i] = from(column of element i of a step)
   template <class T, class F>
@@ -36,15 +41,14 @@ struct Columns {
       to[c] = sum;
     }
   }
-  /// Calls f(integral_constant R, at, width) for all elements of rows [begin, end): the R spans of `width`
-  /// elements that start at `at`, at + stride, ... R is 4 or 1.
+  /// f(at, width): the elements of rows [begin, end) of these columns, step by step; a step is `width`
+  /// elements from `at` on.
   template <class F>
   void steps(std::int64_t begin, std::int64_t end, F&& f) const {
-    const std::int64_t rows = end - begin;
-    std::int64_t at = first + begin * (stride / fold), left = rows / fold;
-    for (; left >= 4; left -= 4, at += 4 * stride) f(std::integral_constant<int, 4>{}, at, width());
-    for (; left > 0; --left, at += stride) f(std::integral_constant<int, 1>{}, at, width());
-    if (rows % fold) f(std::integral_constant<int, 1>{}, at, static_cast<int>(rows % fold) * count);
+    const std::int64_t rows = end - begin, last = rows / fold;
+    const std::int64_t start = first + begin * (stride / fold);
+    for (std::int64_t i = 0; i < last; ++i) f(start + i * stride, width());
+    if (rows % fold) f(start + last * stride, static_cast<int>(rows % fold) * count);
   }
 };
 
@@ -52,36 +56,69 @@ struct Columns {
 template <class F>
 void for_columns(std::int64_t cols, F&& f) {
   const int fold = static_cast<int>(
-      std::clamp<std::int64_t>(Columns::kWidth / 2 / std::max<std::int64_t>(cols, 1), 1, 256));
+      std::clamp<std::int64_t>(Columns::kWidth / 2 / std::max<std::int64_t>(cols, 1), 1, 512));
   const std::int64_t parts = (cols + Columns::kWidth - 1) / Columns::kWidth;
   const std::int64_t size = parts > 1 ? ((cols + parts - 1) / parts + 15) / 16 * 16 : cols;
   for (std::int64_t first = 0; first < cols; first += size)
     f(Columns{first, static_cast<int>(std::min(size, cols - first)), fold, cols * fold});
 }
 
-/// f(chunk, first row, last row) over the chunks (see chunk_rows), in parallel. `descending`: each thread
-/// goes through its chunks from the last to the first, and so begins with what the pass before has left in
-/// cache.
+/// The chunks of a (rows, cols) matrix on the CPU: about 128 KB of f32, which stays in a core's second-level
+/// cache for another pass.
+struct Chunks {
+  std::int64_t rows, size, count;
+
+  Chunks(std::int64_t rows, std::int64_t cols)
+      : rows(rows), size(4 * chunk_rows(cols)), count((rows + size - 1) / size) {}
+  std::int64_t begin(std::int64_t chunk) const { return chunk * size; }
+  std::int64_t end(std::int64_t chunk) const { return std::min(rows, (chunk + 1) * size); }
+};
+
+/// f(chunk, first row, last row) in parallel. `descending`: each thread goes through its chunks from the last
+/// to the first, and so begins with what the pass before has left in cache.
 template <class F>
-void for_chunks(std::int64_t rows, std::int64_t cols, bool descending, F&& f) {
-  const std::int64_t size = chunk_rows(cols);
-  parallel_for(chunk_count(rows, cols), 1, [&](std::int64_t begin, std::int64_t end) {
+void for_chunks(const Chunks& chunks, bool descending, F&& f) {
+  parallel_for(chunks.count, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t chunk = descending ? begin + end - 1 - i : i;
-      f(chunk, chunk * size, std::min(rows, (chunk + 1) * size));
+      f(chunk, chunks.begin(chunk), chunks.end(chunk));
     }
   });
 }
 
-/// sums[i] += the R spans' elements
-template <int R, class T>
-void add_rows(const T* __restrict__ x, std::int64_t stride, int width, T* __restrict__ sums) {
+/// f(begin, end) over short parts of [0, n), each time asking for what the streams hold `ahead` elements
+/// later. (With several streams and the arrays of values a column, the processor's own prefetching is often
+/// half as fast; on the test machine it depended on the arrays' addresses.)
+template <class F, class T, class... Ts>
+void in_strips(int n, std::int64_t ahead, F&& f, const T* stream, const Ts*... streams) {
+  constexpr int kStrip = 256, kLine = 64 / sizeof(T);
+  for (int begin = 0; begin < n; begin += kStrip) {
+    const int end = std::min(n, begin + kStrip);
+    for (int i = begin; i < end; i += kLine) {
+      __builtin_prefetch(stream + ahead + i);
+      (__builtin_prefetch(streams + ahead + i), ...);
+    }
+    f(begin, end);
+  }
+}
+
+/// sums[i] += x[i], i < n. (Functions that add up steps are not inlined: g++ 12 would join the loops over two
+/// steps, and the sums that both then wait for halve the speed.)
+template <class T>
+[[gnu::noinline]] void add_step(const T* __restrict__ x, int n, std::int64_t ahead, T* __restrict__ sums) {
+  const auto add = [=](int begin, int end) {
 #pragma omp simd
-  for (int i = 0; i < width; ++i) {
-    if constexpr (R == 4)
-      sums[i] += (x[i] + x[stride + i]) + (x[2 * stride + i] + x[3 * stride + i]);
-    else
-      sums[i] += x[i];
+    for (int i = begin; i < end; ++i) sums[i] += x[i];
+  };
+  in_strips(n, ahead, add, x);
+}
+
+/// total[c] += Σ over the chunks, in their order, of parts[chunk · stride + c], c < count
+template <class T>
+void add_chunks(std::int64_t chunks, std::int64_t stride, const T* parts, int count, double* total) {
+  for (std::int64_t k = 0; k < chunks; ++k) {
+#pragma omp simd
+    for (int c = 0; c < count; ++c) total[c] += parts[k * stride + c];
   }
 }
 

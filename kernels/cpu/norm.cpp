@@ -7,16 +7,13 @@
 
 namespace ssn::kernels {
 namespace {
-template <int R>
-using Rows = std::integral_constant<int, R>;
-
 /// A value for each element of a step.
 template <class T>
 struct alignas(64) Wide {
   T v[Columns::kWidth];
 };
 
-/// The NormChannel of each element of a step.
+/// What normalise() needs, for each element of a step.
 template <class T>
 struct Channels {
   Wide<T> mean, scale, bias;
@@ -27,42 +24,33 @@ struct Channels {
                    scale.v);
     columns.spread([&](std::int64_t c) { return b[c]; }, bias.v);
   }
-  NormChannel<T> operator[](int i) const { return {mean.v[i], scale.v[i], bias.v[i]}; }
 };
 
-/// squares[i] += (x − mean[i])² over the R spans' elements
-template <int R, class T>
-void add_squares(const T* x, std::int64_t stride, int width, const Wide<T>& mean, Wide<T>& squares) {
+/// squares[i] += (x[i] − mean[i])², i < n
+template <class T>
+[[gnu::noinline]] void add_squares(const T* x, int n, const Wide<T>& mean, Wide<T>& squares) {
 #pragma omp simd
-  for (int i = 0; i < width; ++i) {
-    T sum = 0;
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const T d = x[r * stride + i] - mean.v[i];
-      sum += d * d;
-    }
-    squares.v[i] += sum;
+  for (int i = 0; i < n; ++i) {
+    const T d = x[i] - mean.v[i];
+    squares.v[i] += d * d;
   }
 }
 
-/// sum[i] += gz and dot[i] += gz · (x − mean) over the R spans' elements; gz is the gradient behind the ReLU
-template <int R, bool kRelu, class T>
-void add_gradients(const T* x, const T* gy, std::int64_t stride, int width, const Channels<T>& channels,
-                   Wide<T>& sum, Wide<T>& dot) {
+/// sum[i] += gz and dot[i] += gz · (x[i] − mean[i]), i < n; gz is the gradient before the ReLU
+template <bool kRelu, class T>
+[[gnu::noinline]] void add_gradients(const T* x, const T* gy, int n, std::int64_t ahead,
+                                     const Channels<T>& channels, Wide<T>& sum, Wide<T>& dot) {
+  const auto add = [&](int begin, int end) {
 #pragma omp simd
-  for (int i = 0; i < width; ++i) {
-    const NormChannel<T> channel = channels[i];
-    T s = 0, d = 0;
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const T value = x[r * stride + i], g = gy[r * stride + i];
-      const T gz = kRelu ? relu_gradient(channel(value), g) : g;
-      s += gz;
-      d = std::fma(gz, value - channel.mean, d);
+    for (int i = begin; i < end; ++i) {
+      const T mean = channels.mean.v[i];
+      const T z = normalise(x[i], mean, channels.scale.v[i], channels.bias.v[i]);
+      const T gz = kRelu ? relu_gradient(z, gy[i]) : gy[i];
+      sum.v[i] += gz;
+      dot.v[i] = std::fma(gz, x[i] - mean, dot.v[i]);
     }
-    sum.v[i] += s;
-    dot.v[i] += d;
-  }
+  };
+  in_strips(n, ahead, add, x, gy);
 }
 
 /// f with both truth values as constants.
@@ -73,42 +61,52 @@ void with_constants(bool a, bool b, F&& f) {
 }
 }  // namespace
 
+namespace {
+/// A chunk's mean and Σ (x − mean)² of each column, in two passes.
+template <class T>
+void chunk_statistics(const Columns& columns, std::int64_t begin, std::int64_t end, const T* x, T* mean,
+                      T* squares) {
+  Wide<T> sums{}, means;
+  columns.steps(begin, end, [&](std::int64_t at, int n) { add_step(x + at, n, columns.ahead<T>(), sums.v); });
+  columns.gather(sums.v, mean);
+  for (int c = 0; c < columns.count; ++c) mean[c] /= static_cast<T>(end - begin);
+  columns.spread([&](std::int64_t c) { return mean[c - columns.first]; }, means.v);
+  sums = {};
+  columns.steps(begin, end, [&](std::int64_t at, int n) { add_squares(x + at, n, means, sums); });
+  columns.gather(sums.v, squares);
+}
+}  // namespace
+
 template <class T>
 void batch_norm_statistics(CpuQueue&, std::int64_t rows, std::int64_t channels, const T* x, T* mean, T* var,
                            T* workspace) {
-  const auto chunk_mean = [&](std::int64_t chunk) { return workspace + 2 * chunk * channels; };
-  const auto chunk_squares = [&](std::int64_t chunk) { return workspace + (2 * chunk + 1) * channels; };
+  const Chunks chunks(rows, channels);
   for_columns(channels, [&](const Columns& columns) {
-    for_chunks(rows, channels, false, [&](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
-      Wide<T> wide{}, squares{};
-      columns.steps(begin, end, [&]<int R>(Rows<R>, std::int64_t at, int width) {
-        add_rows<R>(x + at, columns.stride, width, wide.v);
-      });
-      T* means = chunk_mean(chunk) + columns.first;
-      columns.gather(wide.v, means);
-      for (int c = 0; c < columns.count; ++c) means[c] /= static_cast<T>(end - begin);
-      columns.spread([&](std::int64_t c) { return means[c - columns.first]; }, wide.v);
-      columns.steps(begin, end, [&]<int R>(Rows<R>, std::int64_t at, int width) {
-        add_squares<R>(x + at, columns.stride, width, wide, squares);
-      });
-      columns.gather(squares.v, chunk_squares(chunk) + columns.first);
+    const auto chunk_mean = [&](std::int64_t chunk) {
+      return workspace + 2 * chunk * channels + columns.first;
+    };
+    const auto chunk_squares = [&](std::int64_t chunk) { return chunk_mean(chunk) + channels; };
+    for_chunks(chunks, false, [&](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
+      chunk_statistics(columns, begin, end, x, chunk_mean(chunk), chunk_squares(chunk));
     });
-  });
-  const std::int64_t chunks = chunk_count(rows, channels), size = chunk_rows(channels);
-  const auto rows_of = [&](std::int64_t chunk) {
-    return static_cast<double>(std::min(size, rows - chunk * size));
-  };
-  for (std::int64_t c = 0; c < channels; ++c) {
-    double sum = 0, squares = 0;
-    for (std::int64_t i = 0; i < chunks; ++i) sum += rows_of(i) * chunk_mean(i)[c];
-    const double m = sum / static_cast<double>(rows);
-    for (std::int64_t i = 0; i < chunks; ++i) {
-      const double d = chunk_mean(i)[c] - m;
-      squares += chunk_squares(i)[c] + rows_of(i) * d * d;
+    const auto over_chunks = [&](auto&& f) {
+      for (std::int64_t k = 0; k < chunks.count; ++k) {
+        const double n = static_cast<double>(chunks.end(k) - chunks.begin(k));
+        for (int c = 0; c < columns.count; ++c) f(k, n, c);
+      }
+    };
+    double total[Columns::kWidth] = {}, squares[Columns::kWidth] = {};
+    over_chunks([&](std::int64_t k, double n, int c) { total[c] += n * chunk_mean(k)[c]; });
+    for (int c = 0; c < columns.count; ++c) total[c] /= static_cast<double>(rows);
+    over_chunks([&](std::int64_t k, double n, int c) {
+      const double d = chunk_mean(k)[c] - total[c];
+      squares[c] += chunk_squares(k)[c] + n * d * d;
+    });
+    for (int c = 0; c < columns.count; ++c) {
+      mean[columns.first + c] = static_cast<T>(total[c]);
+      var[columns.first + c] = static_cast<T>(squares[c] / static_cast<double>(rows));
     }
-    mean[c] = static_cast<T>(m);
-    var[c] = static_cast<T>(squares / static_cast<double>(rows));
-  }
+  });
 }
 
 template <class T>
@@ -124,17 +122,16 @@ void batch_norm_update(CpuQueue&, std::int64_t rows, std::int64_t channels, doub
 template <class T>
 void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps, bool relu,
                         const T* x, const T* mean, const T* var, const T* gain, const T* bias, T* y) {
+  const Chunks chunks(rows, channels);
   for_columns(channels, [&](const Columns& columns) {
     const Channels<T> wide(columns, eps, mean, var, gain, bias);
     with_constants(relu, false, [&](auto cut, auto) {
-      for_chunks(rows, channels, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
-        columns.steps(begin, end, [&]<int R>(Rows<R>, std::int64_t at, int width) {
-          for (int r = 0; r < R; ++r, at += columns.stride) {
+      for_chunks(chunks, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        columns.steps(begin, end, [&](std::int64_t at, int n) {
 #pragma omp simd
-            for (int i = 0; i < width; ++i) {
-              const T z = wide[i](x[at + i]);
-              y[at + i] = cut ? kernels::relu(z) : z;
-            }
+          for (int i = 0; i < n; ++i) {
+            const T z = normalise(x[at + i], wide.mean.v[i], wide.scale.v[i], wide.bias.v[i]);
+            y[at + i] = cut ? kernels::relu(z) : z;
           }
         });
       });
@@ -145,13 +142,13 @@ void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, dou
 namespace {
 /// The sums of one backward pass over the chunks: workspace gets, a chunk, Σ gz and Σ gz (x − mean).
 template <class T>
-void gradient_sums(std::int64_t rows, std::int64_t channels, bool relu, const Columns& columns,
+void gradient_sums(const Chunks& chunks, std::int64_t channels, bool relu, const Columns& columns,
                    const Channels<T>& wide, const T* x, const T* gy, T* workspace) {
   with_constants(relu, false, [&](auto cut, auto) {
-    for_chunks(rows, channels, false, [&](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
+    for_chunks(chunks, false, [&](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
       Wide<T> sum{}, dot{};
-      columns.steps(begin, end, [&]<int R>(Rows<R>, std::int64_t at, int width) {
-        add_gradients<R, decltype(cut)::value>(x + at, gy + at, columns.stride, width, wide, sum, dot);
+      columns.steps(begin, end, [&](std::int64_t at, int n) {
+        add_gradients<decltype(cut)::value>(x + at, gy + at, n, columns.ahead<T>(), wide, sum, dot);
       });
       columns.gather(sum.v, workspace + 2 * chunk * channels + columns.first);
       columns.gather(dot.v, workspace + (2 * chunk + 1) * channels + columns.first);
@@ -159,24 +156,20 @@ void gradient_sums(std::int64_t rows, std::int64_t channels, bool relu, const Co
   });
 }
 
-/// gx, from each channel's NormGradient.
+/// gx, from what each channel's statistics carry.
 template <class T>
-void input_gradient(std::int64_t rows, std::int64_t channels, bool relu, const Columns& columns,
-                    const Channels<T>& wide, const Wide<T>& gz_mean, const Wide<T>& slope, const T* x,
-                    const T* gy, T* gx, bool add) {
+void input_gradient(const Chunks& chunks, bool relu, const Columns& columns, const Channels<T>& wide,
+                    const Wide<T>& gz_mean, const Wide<T>& slope, const T* x, const T* gy, T* gx, bool add) {
   with_constants(relu, add, [&](auto cut, auto adds) {
-    for_chunks(rows, channels, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
-      columns.steps(begin, end, [&]<int R>(Rows<R>, std::int64_t at, int width) {
-        for (int r = 0; r < R; ++r, at += columns.stride) {
+    for_chunks(chunks, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+      columns.steps(begin, end, [&](std::int64_t at, int n) {
 #pragma omp simd
-          for (int i = 0; i < width; ++i) {
-            const NormChannel<T> channel = wide[i];
-            const T value = x[at + i], g = gy[at + i];
-            const T gz = cut ? relu_gradient(channel(value), g) : g;
-            const T result =
-                NormGradient<T>{gz_mean.v[i], slope.v[i]}(gz, channel.scale, value - channel.mean);
-            gx[at + i] = adds ? gx[at + i] + result : result;
-          }
+        for (int i = 0; i < n; ++i) {
+          const T mean = wide.mean.v[i], scale = wide.scale.v[i];
+          const T value = x[at + i], g = gy[at + i];
+          const T gz = cut ? relu_gradient(normalise(value, mean, scale, wide.bias.v[i]), g) : g;
+          const T result = normalise_gradient(gz, gz_mean.v[i], value - mean, slope.v[i], scale);
+          gx[at + i] = adds ? gx[at + i] + result : result;
         }
       });
     });
@@ -188,30 +181,26 @@ template <class T>
 void batch_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps, bool relu,
                          bool batch_statistics, const T* x, const T* mean, const T* var, const T* gain,
                          const T* bias, const T* gy, const NormGradients<T>& out, T* workspace) {
-  const std::int64_t chunks = chunk_count(rows, channels);
+  const Chunks chunks(rows, channels);
   for_columns(channels, [&](const Columns& columns) {
     const Channels<T> wide(columns, eps, mean, var, gain, bias);
-    gradient_sums(rows, channels, relu, columns, wide, x, gy, workspace);
+    gradient_sums(chunks, channels, relu, columns, wide, x, gy, workspace);
+    double sum[Columns::kWidth] = {}, dot[Columns::kWidth] = {};
+    add_chunks(chunks.count, 2 * channels, workspace + columns.first, columns.count, sum);
+    add_chunks(chunks.count, 2 * channels, workspace + channels + columns.first, columns.count, dot);
     Wide<T> gz_mean, slope;
     for (int i = 0; i < columns.count; ++i) {
       const std::int64_t c = columns.first + i;
-      double sum = 0, dot = 0;
-      for (std::int64_t k = 0; k < chunks; ++k) {
-        sum += workspace[2 * k * channels + c];
-        dot += workspace[(2 * k + 1) * channels + c];
-      }
-      const double rstd = 1 / std::sqrt(var[c] + eps);
-      if (out.ggain) out.ggain[c] += static_cast<T>(rstd * dot);
-      if (out.gbias) out.gbias[c] += static_cast<T>(sum);
-      const auto g = batch_statistics ? NormGradient<T>::of(static_cast<double>(rows), rstd, sum, dot)
-                                      : NormGradient<T>{0, 0};
-      gz_mean.v[i] = g.gz_mean;
-      slope.v[i] = g.slope;
+      const double n = static_cast<double>(rows), power = var[c] + eps;
+      if (out.ggain) out.ggain[c] += static_cast<T>(dot[i] / std::sqrt(power));
+      if (out.gbias) out.gbias[c] += static_cast<T>(sum[i]);
+      gz_mean.v[i] = batch_statistics ? static_cast<T>(sum[i] / n) : T(0);
+      slope.v[i] = batch_statistics ? static_cast<T>(-dot[i] / power / n) : T(0);
     }
     if (!out.gx) return;
     columns.spread([&](std::int64_t c) { return slope.v[c - columns.first]; }, slope.v);
     columns.spread([&](std::int64_t c) { return gz_mean.v[c - columns.first]; }, gz_mean.v);
-    input_gradient(rows, channels, relu, columns, wide, gz_mean, slope, x, gy, out.gx, out.add_gx);
+    input_gradient(chunks, relu, columns, wide, gz_mean, slope, x, gy, out.gx, out.add_gx);
   });
 }
 

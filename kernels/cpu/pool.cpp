@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/columns.h"
+#include "kernels/functors.h"
 
 namespace ssn::kernels {
 namespace {
@@ -82,7 +83,7 @@ void max_pool_backward(CpuQueue&, const PoolGeometry& g, const T* gy, const std:
         const T* from = gy + at;
         const std::int32_t* won = winner + at;
 #pragma omp simd
-        for (std::int64_t c = 0; c < g.c; ++c) to[c] += won[c] == index ? from[c] : T(0);
+        for (std::int64_t c = 0; c < g.c; ++c) to[c] += kept_if(won[c] == index, from[c]);
       }
   });
 }
@@ -126,19 +127,17 @@ template <class T>
 void global_avg_pool_forward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x,
                              T* y) {
   for_columns(c, [&](const Columns& columns) {
-    parallel_for(n, 1 + 8192 / std::max<std::int64_t>(pixels * c, 1),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t image = begin; image < end; ++image) {
-                     T sums[Columns::kWidth] = {};
-                     columns.steps(image * pixels, (image + 1) * pixels,
-                                   [&]<int R>(std::integral_constant<int, R>, std::int64_t at, int width) {
-                                     add_rows<R>(x + at, columns.stride, width, sums);
-                                   });
-                     T* to = y + image * c + columns.first;
-                     columns.gather(sums, to);
-                     for (int i = 0; i < columns.count; ++i) to[i] /= static_cast<T>(pixels);
-                   }
-                 });
+    parallel_for(
+        n, 1 + 8192 / std::max<std::int64_t>(pixels * c, 1), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t image = begin; image < end; ++image) {
+            T sums[Columns::kWidth] = {};
+            columns.steps(image * pixels, (image + 1) * pixels,
+                          [&](std::int64_t at, int n) { add_step(x + at, n, columns.ahead<T>(), sums); });
+            T* to = y + image * c + columns.first;
+            columns.gather(sums, to);
+            for (int i = 0; i < columns.count; ++i) to[i] /= static_cast<T>(pixels);
+          }
+        });
   });
 }
 
