@@ -1,5 +1,6 @@
 #include "tools/training/trainer.h"
 
+#include <array>
 #include <cmath>
 #include <csignal>
 
@@ -14,7 +15,8 @@ constexpr std::uint32_t kSignal = 1, kNotFinite = 2;  // flags that the ranks ag
 
 volatile std::sig_atomic_t g_signal = 0;
 
-/// SIGINT and SIGTERM ask for a checkpoint; the second one ends the program as usual.
+/// SIGINT, SIGTERM and SIGUSR1 ask for a checkpoint; the second one ends the program as usual. mpirun passes
+/// SIGUSR1 on to the ranks, where it ends the job itself for the others.
 class StopSignals {
  public:
   StopSignals() {
@@ -22,19 +24,17 @@ class StopSignals {
     action.sa_handler = [](int signal) { g_signal = signal; };
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     g_signal = 0;
-    sigaction(SIGINT, &action, &old_interrupt_);
-    sigaction(SIGTERM, &action, &old_terminate_);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
   }
   ~StopSignals() {
-    sigaction(SIGINT, &old_interrupt_, nullptr);
-    sigaction(SIGTERM, &old_terminate_, nullptr);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
   }
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
  private:
-  struct sigaction old_interrupt_ {
-  }, old_terminate_{};
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
+  std::array<struct sigaction, kSignals.size()> before_{};
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
