@@ -234,6 +234,21 @@ TEST(Training, ALossThatIsNotFiniteIsAnError) {
   EXPECT_FALSE(fs::exists(dir / "run/checkpoint.h5"));
 }
 
+TEST(Training, MemoryStaysFlat) {
+  const TemporaryDirectory dir("memory");
+  auto peak_after = [&](const char* steps) {
+    trim_pool(Device::cpu);
+    train_small({"--out", dir / steps, "--stop-after", steps, "--epochs", "50"});
+    return pool_stats(Device::cpu);
+  };
+  const PoolStats few = peak_after("3"), many = peak_after("120");
+  // How many batches are ready ahead is a matter of time.
+  constexpr std::size_t kBatches = 32 << 10;
+  EXPECT_LE(many.held, few.held + kBatches);
+  EXPECT_LE(many.in_use, few.in_use + kBatches);
+  EXPECT_LE(many.peak, few.peak + kBatches);
+}
+
 TEST(Training, UnknownCommandsAreNamed) {
   SoloComm comm;
   EXPECT_THROW(run_command(comm, {}), UsageError);
