@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "runtime/error.h"
 #include "runtime/text.h"
@@ -15,7 +16,7 @@
 namespace ssn {
 namespace {
 
-constexpr int kHelpColumn = 30;
+constexpr std::size_t kHelpColumn = 30, kHelpWidth = 110;
 
 /// "; did you mean x?", or nothing when no candidate is near.
 std::string hint(std::string_view word, const std::vector<std::string>& candidates,
@@ -57,6 +58,22 @@ std::string text_of(const toml::node& node, bool quoted) {
   if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
   if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
   return node.is_table() ? "a table" : node.is_array() ? "an array" : "a date or time";
+}
+
+/// A line a time, each from `column` on; the first is there already, but for a blank.
+std::string wrapped(const std::string& text, std::size_t column) {
+  std::string out;
+  std::size_t at = column;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (at > column && at + 1 + word.size() > kHelpWidth) {
+      out += fmt::format("\n{:<{}}", "", column - 1);
+      at = column;
+    }
+    out += " " + word;
+    at += 1 + word.size();
+  }
+  return out + "\n";
 }
 
 std::string toml_text(const std::string& text) {
@@ -325,7 +342,7 @@ std::string Options::help() const {
     if (!option.default_text.empty()) right += fmt::format(" [{}]", option.default_text);
     out += fmt::format("  {:<{}}", left, kHelpColumn - 3);
     if (left.size() > kHelpColumn - 4) out += fmt::format("\n{:<{}}", "", kHelpColumn - 1);
-    out += fmt::format(" {}\n", right);
+    out += wrapped(right, kHelpColumn);
   }
   return out;
 }

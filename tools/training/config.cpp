@@ -41,7 +41,7 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("epochs", c.epochs, "N", "passes over the training set", between(1, 1e9))
       .show_default("60 for digits, otherwise 200")
       .add("batch", c.batch, "N", "samples a step, over all ranks", between(1, 1 << 30))
-      .show_default("32 for digits, otherwise 128")
+      .show_default("32 for digits, otherwise 64")
       .add("micro-batches", c.micro_batches, "N",
            "parts of each rank's batch, one after another, to save memory", between(1, 1 << 20))
       .add("lr", c.lr, "X", "learning rate", above(0))
@@ -59,7 +59,6 @@ void add_training_options(Options& options, TrainConfig& c) {
       .show_default("as usual for the data")
       .add("cutout", c.cutout, "PIXELS", "side of a square that is blanked in training images",
            between(0, 1 << 20))
-      .show_default("as usual for the data")
       .add("validation", c.validation, "SHARE",
            "of the training set held out; the best network on it is kept", between(0, 0.9))
       .add("eval-every", c.eval_every, "EPOCHS", "between evaluations; 0: at the end only", between(0, 1e9));
@@ -98,7 +97,6 @@ void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig
   if (!options.given("batch") && digits) c.batch = 32;
   if (!options.given("flip")) c.flip = dataset.augmentation.flip;
   if (!options.given("crop")) c.crop = dataset.augmentation.crop_padding;
-  if (!options.given("cutout")) c.cutout = dataset.augmentation.cutout;
   check_usage(c.warmup <= static_cast<double>(c.epochs), "train",
               "--warmup {} is longer than the run: --epochs is {}", c.warmup, c.epochs);
   parse_epochs(c.lr_steps);

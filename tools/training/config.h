@@ -21,7 +21,7 @@ struct TrainConfig {
   std::int64_t groups = 0, templates = 8, window = 9;
   std::string weights = "eager";
 
-  std::int64_t epochs = 200, batch = 128, micro_batches = 1;
+  std::int64_t epochs = 200, batch = 64, micro_batches = 1;
   std::string schedule = "cosine", lr_steps = "60,120,160";
   double lr = 0.1, lr_factor = 0.2, warmup = 0, momentum = 0.9, decay = 5e-4, label_smoothing = 0;
 
