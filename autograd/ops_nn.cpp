@@ -107,15 +107,16 @@ kernels::PoolGeometry pool_geometry(Where where, const Var& x, const PoolOptions
     g.kernel[i] = o.kernel[i];
     g.stride[i] = o.stride[i];
     g.padding[i] = o.padding[i];
-    check(g.kernel[i] >= 1 && g.stride[i] >= 1, where,
-          "kernel and stride must be at least 1, found {} and {}", g.kernel[i], g.stride[i]);
+    constexpr std::int64_t kMost = std::int64_t{1} << 29;
+    check(g.kernel[i] >= 1 && g.stride[i] >= 1 && g.kernel[i] <= kMost && g.stride[i] <= kMost, where,
+          "kernel and stride must be between 1 and {}, found {} and {}", kMost, g.kernel[i], g.stride[i]);
     check(g.padding[i] >= 0 && 2 * g.padding[i] <= g.kernel[i], where,
           "the padding must be between 0 and half the kernel of {}, found {}", g.kernel[i], g.padding[i]);
     check(size[i] + 2 * g.padding[i] >= g.kernel[i], where,
           "a window of {} with padding {} does not fit an image of {}x{}", g.kernel[i], g.padding[i], g.h,
           g.w);
   }
-  check(g.h * g.w < std::int64_t{1} << 31, where, "an image of {}x{} is too large", g.h, g.w);
+  check(g.h * g.w <= std::int64_t{1} << 30, where, "an image of {}x{} is too large", g.h, g.w);
   return g;
 }
 

@@ -6,7 +6,9 @@
 namespace ssn::kernels {
 
 /// Pooling windows over x (n, h, w, c), channels last; y is (n, out_h, out_w, c). Pairs are {height, width}.
-/// Padding is at most half the kernel, so that every window has an element of x; h · w < 2³¹.
+/// Padding is at most half the kernel, so that every window has an element of x. h · w <= 2³⁰; kernel and
+/// stride
+/// <= 2²⁹.
 struct PoolGeometry {
   std::int64_t n, h, w, c;
   std::int64_t kernel[2], stride[2], padding[2] = {0, 0};

@@ -5,58 +5,34 @@
 
 #include "kernels/cpu/columns.h"
 #include "kernels/functors.h"
+#include "kernels/pool_windows.h"
 
 namespace ssn::kernels {
 namespace {
-struct Range {
-  std::int64_t begin, end;
-};
-
-/// What window `out` covers of an axis of `size` elements.
-Range window(const PoolGeometry& g, int axis, std::int64_t size, std::int64_t out) {
-  const std::int64_t begin = out * g.stride[axis] - g.padding[axis];
-  return {std::max<std::int64_t>(begin, 0), std::min(begin + g.kernel[axis], size)};
-}
-
-/// The windows, of `outs`, that cover element `in` of an axis.
-Range windows_over(const PoolGeometry& g, int axis, std::int64_t outs, std::int64_t in) {
-  const std::int64_t last = in + g.padding[axis], first = last - g.kernel[axis] + 1;
-  return {first <= 0 ? 0 : (first + g.stride[axis] - 1) / g.stride[axis],
-          std::min(last / g.stride[axis] + 1, outs)};
-}
-
 /// f(image, row, column) over all n · h · w, in parallel.
 template <class F>
 void for_pixels(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c, F&& f) {
   parallel_for(n * h * w, 1 + 4096 / std::max<std::int64_t>(c, 1), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) f(i / (h * w), i / w % h, i % w);
+    for (std::int64_t i = begin; i < end; ++i)
+      f(i / (h * w), static_cast<int>(i / w % h), static_cast<int>(i % w));
   });
 }
 
-/// 1 / the window's divisor.
-template <class T>
-T share_of(const PoolGeometry& g, bool count_padding, Range rows, Range cols) {
-  const std::int64_t area =
-      count_padding ? g.kernel[0] * g.kernel[1] : (rows.end - rows.begin) * (cols.end - cols.begin);
-  return T(1) / static_cast<T>(area);
-}
 }  // namespace
 
 template <class T>
 void max_pool_forward(CpuQueue&, const PoolGeometry& g, const T* x, T* y, std::int32_t* winner) {
   const std::int64_t oh = g.out_h(), ow = g.out_w();
-  for_pixels(g.n, oh, ow, g.c, [&](std::int64_t image, std::int64_t row, std::int64_t col) {
+  for_pixels(g.n, oh, ow, g.c, [&](std::int64_t image, int row, int col) {
     const std::int64_t at = ((image * oh + row) * ow + col) * g.c;
     T* best = y + at;
     std::int32_t* won = winner + at;
-    const Range rows = window(g, 0, g.h, row), cols = window(g, 1, g.w, col);
-    const auto from = [&](std::int64_t ih, std::int64_t iw) {
-      return x + ((image * g.h + ih) * g.w + iw) * g.c;
-    };
+    const WindowRange rows = window(g, 0, g.h, row), cols = window(g, 1, g.w, col);
+    const auto from = [&](int ih, int iw) { return x + ((image * g.h + ih) * g.w + iw) * g.c; };
     std::copy_n(from(rows.begin, cols.begin), g.c, best);
     std::fill_n(won, g.c, static_cast<std::int32_t>(rows.begin * g.w + cols.begin));
-    for (std::int64_t ih = rows.begin; ih < rows.end; ++ih)
-      for (std::int64_t iw = cols.begin; iw < cols.end; ++iw) {
+    for (int ih = rows.begin; ih < rows.end; ++ih)
+      for (int iw = cols.begin; iw < cols.end; ++iw) {
         const T* v = from(ih, iw);
         const std::int32_t index = static_cast<std::int32_t>(ih * g.w + iw);
 #pragma omp simd
@@ -72,13 +48,13 @@ void max_pool_forward(CpuQueue&, const PoolGeometry& g, const T* x, T* y, std::i
 template <class T>
 void max_pool_backward(CpuQueue&, const PoolGeometry& g, const T* gy, const std::int32_t* winner, T* gx) {
   const std::int64_t oh = g.out_h(), ow = g.out_w();
-  for_pixels(g.n, g.h, g.w, g.c, [&](std::int64_t image, std::int64_t row, std::int64_t col) {
+  for_pixels(g.n, g.h, g.w, g.c, [&](std::int64_t image, int row, int col) {
     T* to = gx + ((image * g.h + row) * g.w + col) * g.c;
     const std::int32_t index = static_cast<std::int32_t>(row * g.w + col);
-    const Range rows = windows_over(g, 0, oh, row), cols = windows_over(g, 1, ow, col);
+    const WindowRange rows = windows_over(g, 0, oh, row), cols = windows_over(g, 1, ow, col);
     std::fill_n(to, g.c, T(0));
-    for (std::int64_t r = rows.begin; r < rows.end; ++r)
-      for (std::int64_t k = cols.begin; k < cols.end; ++k) {
+    for (int r = rows.begin; r < rows.end; ++r)
+      for (int k = cols.begin; k < cols.end; ++k) {
         const std::int64_t at = ((image * oh + r) * ow + k) * g.c;
         const T* from = gy + at;
         const std::int32_t* won = winner + at;
@@ -91,17 +67,17 @@ void max_pool_backward(CpuQueue&, const PoolGeometry& g, const T* gy, const std:
 template <class T>
 void avg_pool_forward(CpuQueue&, const PoolGeometry& g, bool count_padding, const T* x, T* y) {
   const std::int64_t oh = g.out_h(), ow = g.out_w();
-  for_pixels(g.n, oh, ow, g.c, [&](std::int64_t image, std::int64_t row, std::int64_t col) {
+  for_pixels(g.n, oh, ow, g.c, [&](std::int64_t image, int row, int col) {
     T* to = y + ((image * oh + row) * ow + col) * g.c;
-    const Range rows = window(g, 0, g.h, row), cols = window(g, 1, g.w, col);
+    const WindowRange rows = window(g, 0, g.h, row), cols = window(g, 1, g.w, col);
     std::fill_n(to, g.c, T(0));
-    for (std::int64_t ih = rows.begin; ih < rows.end; ++ih)
-      for (std::int64_t iw = cols.begin; iw < cols.end; ++iw) {
+    for (int ih = rows.begin; ih < rows.end; ++ih)
+      for (int iw = cols.begin; iw < cols.end; ++iw) {
         const T* from = x + ((image * g.h + ih) * g.w + iw) * g.c;
 #pragma omp simd
         for (std::int64_t c = 0; c < g.c; ++c) to[c] += from[c];
       }
-    const T share = share_of<T>(g, count_padding, rows, cols);
+    const T share = window_share<T>(g, count_padding, rows, cols);
     for (std::int64_t c = 0; c < g.c; ++c) to[c] *= share;
   });
 }
@@ -109,14 +85,14 @@ void avg_pool_forward(CpuQueue&, const PoolGeometry& g, bool count_padding, cons
 template <class T>
 void avg_pool_backward(CpuQueue&, const PoolGeometry& g, bool count_padding, const T* gy, T* gx) {
   const std::int64_t oh = g.out_h(), ow = g.out_w();
-  for_pixels(g.n, g.h, g.w, g.c, [&](std::int64_t image, std::int64_t row, std::int64_t col) {
+  for_pixels(g.n, g.h, g.w, g.c, [&](std::int64_t image, int row, int col) {
     T* to = gx + ((image * g.h + row) * g.w + col) * g.c;
-    const Range rows = windows_over(g, 0, oh, row), cols = windows_over(g, 1, ow, col);
+    const WindowRange rows = windows_over(g, 0, oh, row), cols = windows_over(g, 1, ow, col);
     std::fill_n(to, g.c, T(0));
-    for (std::int64_t r = rows.begin; r < rows.end; ++r)
-      for (std::int64_t k = cols.begin; k < cols.end; ++k) {
+    for (int r = rows.begin; r < rows.end; ++r)
+      for (int k = cols.begin; k < cols.end; ++k) {
         const T* from = gy + ((image * oh + r) * ow + k) * g.c;
-        const T share = share_of<T>(g, count_padding, window(g, 0, g.h, r), window(g, 1, g.w, k));
+        const T share = window_share<T>(g, count_padding, window(g, 0, g.h, r), window(g, 1, g.w, k));
 #pragma omp simd
         for (std::int64_t c = 0; c < g.c; ++c) to[c] = std::fma(from[c], share, to[c]);
       }
@@ -145,7 +121,7 @@ template <class T>
 void global_avg_pool_backward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy,
                               T* gx) {
   const T share = T(1) / static_cast<T>(pixels);
-  for_pixels(n, 1, pixels, c, [&](std::int64_t image, std::int64_t, std::int64_t pixel) {
+  for_pixels(n, 1, pixels, c, [&](std::int64_t image, int, int pixel) {
     T* to = gx + (image * pixels + pixel) * c;
     const T* from = gy + image * c;
 #pragma omp simd

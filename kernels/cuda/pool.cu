@@ -1,112 +1,154 @@
 #include "kernels/pool.h"
 
-#include "kernels/cuda/launch.cuh"
+#include <cmath>
+
+#include "kernels/cuda/columns.cuh"
+#include "kernels/functors.h"
 #include "kernels/pool_windows.h"
 
 namespace ssn::kernels {
 namespace {
 
-constexpr int kThreads = 256;
+// But for global_kernel, a thread owns one pack of channels at one place of what it writes, in every
+// gridDim.z-th image: blockIdx.x and threadIdx.y count places, blockIdx.y and threadIdx.x packs, blockIdx.z
+// images. Four blocks a multiprocessor are asked for because the compiler would else spill to make room for
+// more.
 
-/// The place (image, row, column, channel) of element i of an (n, rows, cols, channels) tensor.
 struct Place {
-  std::int64_t image, row, col, channel;
-
-  __device__ Place(std::int64_t i, std::int64_t rows, std::int64_t cols, std::int64_t channels)
-      : image(i / channels / cols / rows),
-        row(i / channels / cols % rows),
-        col(i / channels % cols),
-        channel(i % channels) {}
+  std::int64_t image;
+  int row, col;
+  std::int64_t channel, at;  // of the pack: its first channel, and its index in the tensor
 };
 
-/// A thread owns one element of y; neighbouring threads read neighbouring channels.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    max_pool(PoolGeometry g, std::int64_t oh, std::int64_t ow, const T* x, T* y, std::int32_t* winner) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= g.n * oh * ow * g.c) return;
-  const Place at(i, oh, ow, g.c);
-  const PoolRange rows = window(g, 0, g.h, at.row), cols = window(g, 1, g.w, at.col);
-  const T* image = x + at.image * g.h * g.w * g.c + at.channel;
-  std::int64_t won = rows.begin * g.w + cols.begin;
-  T best = image[won * g.c];
-  for (std::int64_t ih = rows.begin; ih < rows.end; ++ih)
-    for (std::int64_t iw = cols.begin; iw < cols.end; ++iw) {
-      const T v = image[(ih * g.w + iw) * g.c];
-      if (v > best || (v != v && best == best)) best = v, won = ih * g.w + iw;
-    }
-  y[i] = best;
-  winner[i] = static_cast<std::int32_t>(won);
+/// Calls f(Place) for the thread's place in n images of h × w pixels, if it has one.
+template <int V, class F>
+__device__ void at_place(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c, F&& f) {
+  const std::int64_t channel = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * V;
+  const int pixel = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y), width = static_cast<int>(w);
+  if (channel >= c || pixel >= h * w) return;
+  for (std::int64_t image = blockIdx.z; image < n; image += gridDim.z)
+    f(Place{image, pixel / width, pixel % width, channel, (image * h * w + pixel) * c + channel});
 }
 
-/// A thread owns one element of gx and gathers from the windows over it, in their order.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    max_pool_gradient(PoolGeometry g, std::int64_t oh, std::int64_t ow, const T* gy,
-                      const std::int32_t* winner, T* gx) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= g.n * g.h * g.w * g.c) return;
-  const Place at(i, g.h, g.w, g.c);
-  const PoolRange rows = windows_over(g, 0, oh, at.row), cols = windows_over(g, 1, ow, at.col);
-  T sum = 0;
-  for (std::int64_t r = rows.begin; r < rows.end; ++r)
-    for (std::int64_t c = cols.begin; c < cols.end; ++c) {
-      const std::int64_t out = ((at.image * oh + r) * ow + c) * g.c + at.channel;
-      if (winner[out] == at.row * g.w + at.col) sum += gy[out];
-    }
-  gx[i] = sum;
+template <class T, int V>
+__global__ void __launch_bounds__(kColumnThreads, 4)
+    max_pool_kernel(PoolGeometry g, std::int64_t oh, std::int64_t ow, const T* x, T* y,
+                    std::int32_t* winner) {
+  at_place<V>(g.n, oh, ow, g.c, [&](const Place& p) {
+    const WindowRange rows = window(g, 0, g.h, p.row), cols = window(g, 1, g.w, p.col);
+    const T* const from = x + p.image * g.h * g.w * g.c + p.channel;
+    const std::int64_t first = rows.begin * g.w + cols.begin;
+    Pack<T, V> best = Pack<T, V>::load(from + first * g.c);
+    auto won = Pack<std::int32_t, V>::filled(static_cast<std::int32_t>(first));
+    for (int ih = rows.begin; ih < rows.end; ++ih)
+      for (int iw = cols.begin; iw < cols.end; ++iw) {
+        const std::int64_t index = ih * g.w + iw;
+        const Pack<T, V> v = Pack<T, V>::load(from + index * g.c);
+#pragma unroll
+        for (int i = 0; i < V; ++i) {
+          const bool wins = v[i] > best[i] || v[i] != v[i];
+          best[i] = wins ? v[i] : best[i];
+          won[i] = wins ? static_cast<std::int32_t>(index) : won[i];
+        }
+      }
+    best.store(y + p.at);
+    won.store(winner + p.at);
+  });
 }
 
-/// A thread owns one element of y.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    avg_pool(PoolGeometry g, std::int64_t oh, std::int64_t ow, bool count_padding, const T* x, T* y) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= g.n * oh * ow * g.c) return;
-  const Place at(i, oh, ow, g.c);
-  const PoolRange rows = window(g, 0, g.h, at.row), cols = window(g, 1, g.w, at.col);
-  const T* image = x + at.image * g.h * g.w * g.c + at.channel;
-  T sum = 0;
-  for (std::int64_t ih = rows.begin; ih < rows.end; ++ih)
-    for (std::int64_t iw = cols.begin; iw < cols.end; ++iw) sum += image[(ih * g.w + iw) * g.c];
-  y[i] = sum * share_of<T>(g, count_padding, rows, cols);
+template <class T, int V>
+__global__ void __launch_bounds__(kColumnThreads, 4)
+    max_pool_gradient_kernel(PoolGeometry g, std::int64_t oh, std::int64_t ow, const T* gy,
+                             const std::int32_t* winner, T* gx) {
+  at_place<V>(g.n, g.h, g.w, g.c, [&](const Place& p) {
+    const WindowRange rows = windows_over(g, 0, oh, p.row), cols = windows_over(g, 1, ow, p.col);
+    const std::int32_t index = static_cast<std::int32_t>(p.row * g.w + p.col);
+    Pack<T, V> sum = Pack<T, V>::filled(0);
+    for (int r = rows.begin; r < rows.end; ++r)
+      for (int k = cols.begin; k < cols.end; ++k) {
+        const std::int64_t from = ((p.image * oh + r) * ow + k) * g.c + p.channel;
+        const Pack<T, V> v = Pack<T, V>::load(gy + from);
+        const auto won = Pack<std::int32_t, V>::load(winner + from);
+#pragma unroll
+        for (int i = 0; i < V; ++i) sum[i] += kept_if(won[i] == index, v[i]);
+      }
+    sum.store(gx + p.at);
+  });
 }
 
-/// A thread owns one element of gx and gathers from the windows over it, in their order.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    avg_pool_gradient(PoolGeometry g, std::int64_t oh, std::int64_t ow, bool count_padding, const T* gy,
-                      T* gx) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= g.n * g.h * g.w * g.c) return;
-  const Place at(i, g.h, g.w, g.c);
-  const PoolRange rows = windows_over(g, 0, oh, at.row), cols = windows_over(g, 1, ow, at.col);
-  T sum = 0;
-  for (std::int64_t r = rows.begin; r < rows.end; ++r)
-    for (std::int64_t c = cols.begin; c < cols.end; ++c)
-      sum = fma(gy[((at.image * oh + r) * ow + c) * g.c + at.channel],
-                share_of<T>(g, count_padding, window(g, 0, g.h, r), window(g, 1, g.w, c)), sum);
-  gx[i] = sum;
+template <class T, int V>
+__global__ void __launch_bounds__(kColumnThreads, 4)
+    avg_pool_kernel(PoolGeometry g, std::int64_t oh, std::int64_t ow, bool count_padding, const T* x, T* y) {
+  at_place<V>(g.n, oh, ow, g.c, [&](const Place& p) {
+    const WindowRange rows = window(g, 0, g.h, p.row), cols = window(g, 1, g.w, p.col);
+    const T* const from = x + p.image * g.h * g.w * g.c + p.channel;
+    Pack<T, V> sum = Pack<T, V>::filled(0);
+    for (int ih = rows.begin; ih < rows.end; ++ih)
+      for (int iw = cols.begin; iw < cols.end; ++iw) {
+        const Pack<T, V> v = Pack<T, V>::load(from + (ih * g.w + iw) * g.c);
+#pragma unroll
+        for (int i = 0; i < V; ++i) sum[i] += v[i];
+      }
+    const T share = window_share<T>(g, count_padding, rows, cols);
+#pragma unroll
+    for (int i = 0; i < V; ++i) sum[i] *= share;
+    sum.store(y + p.at);
+  });
 }
 
-/// A thread owns one element of y (n, c).
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x, T* y) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= n * c) return;
-  const T* from = x + i / c * pixels * c + i % c;
-  T sum = 0;
-  for (std::int64_t p = 0; p < pixels; ++p) sum += from[p * c];
-  y[i] = sum / static_cast<T>(pixels);
+template <class T, int V>
+__global__ void __launch_bounds__(kColumnThreads, 4)
+    avg_pool_gradient_kernel(PoolGeometry g, std::int64_t oh, std::int64_t ow, bool count_padding,
+                             const T* gy, T* gx) {
+  at_place<V>(g.n, g.h, g.w, g.c, [&](const Place& p) {
+    const WindowRange rows = windows_over(g, 0, oh, p.row), cols = windows_over(g, 1, ow, p.col);
+    Pack<T, V> sum = Pack<T, V>::filled(0);
+    for (int r = rows.begin; r < rows.end; ++r)
+      for (int k = cols.begin; k < cols.end; ++k) {
+        const Pack<T, V> v = Pack<T, V>::load(gy + ((p.image * oh + r) * ow + k) * g.c + p.channel);
+        const T share = window_share<T>(g, count_padding, window(g, 0, g.h, r), window(g, 1, g.w, k));
+#pragma unroll
+        for (int i = 0; i < V; ++i) sum[i] = std::fma(v[i], share, sum[i]);
+      }
+    sum.store(gx + p.at);
+  });
 }
 
-/// A thread owns one element of gx (n, pixels, c).
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    global_avg_pool_gradient(std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy, T* gx) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < n * pixels * c) gx[i] = gy[i / c / pixels * c + i % c] / static_cast<T>(pixels);
+/// A block owns an image (and a part of the channels), a thread one pack of channels in every blockDim.y-th
+/// pixel.
+template <class T, int V>
+__global__ void __launch_bounds__(kColumnThreads, 4)
+    global_kernel(std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x, T* y) {
+  const ColumnThread<V> thread(n * pixels, c, pixels);
+  Pack<T, V> sum = Pack<T, V>::filled(0);
+  thread.each([&](std::int64_t at) {
+    const Pack<T, V> v = Pack<T, V>::load(x + at);
+#pragma unroll
+    for (int i = 0; i < V; ++i) sum[i] += v[i];
+  });
+  Pack<T, V> mean = column_reduce(sum);
+#pragma unroll
+  for (int i = 0; i < V; ++i) mean[i] /= static_cast<T>(pixels);
+  if (threadIdx.y == 0 && thread.active()) mean.store(y + blockIdx.x * c + thread.column);
+}
+
+template <class T, int V>
+__global__ void __launch_bounds__(kColumnThreads, 4)
+    global_gradient_kernel(std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy, T* gx) {
+  at_place<V>(n, 1, pixels, c, [&](const Place& p) {
+    Pack<T, V> v = Pack<T, V>::load(gy + p.image * c + p.channel);
+#pragma unroll
+    for (int i = 0; i < V; ++i) v[i] *= T(1) / static_cast<T>(pixels);
+    v.store(gx + p.at);
+  });
+}
+
+/// Blocks for kernels that use at_place.
+ColumnLaunch place_launch(std::int64_t n, std::int64_t pixels, std::int64_t packs) {
+  ColumnLaunch l(1, packs);
+  l.grid.x = blocks_for(pixels, l.block.y);
+  l.grid.z = static_cast<unsigned>(n < 65535 ? n : 65535);
+  return l;
 }
 
 }  // namespace
@@ -114,36 +156,83 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 void max_pool_forward(CudaQueue& q, const PoolGeometry& g, const T* x, T* y, std::int32_t* winner) {
   const std::int64_t oh = g.out_h(), ow = g.out_w();
-  launch(q, "max_pool_forward", max_pool<T>, blocks_for(g.n * oh * ow * g.c, kThreads), kThreads, 0, g, oh,
-         ow, x, y, winner);
+  if (g.n * oh * ow * g.c == 0) return;
+  with_pack<T>(
+      g.c,
+      [&](auto v) {
+        const ColumnLaunch l = place_launch(g.n, oh * ow, g.c / v.value);
+        launch(q, "max_pool_forward", max_pool_kernel<T, v.value>, l.grid, l.block, 0, g, oh, ow, x, y,
+               winner);
+      },
+      x, y, winner);
 }
+
 template <class T>
 void max_pool_backward(CudaQueue& q, const PoolGeometry& g, const T* gy, const std::int32_t* winner, T* gx) {
-  launch(q, "max_pool_backward", max_pool_gradient<T>, blocks_for(g.n * g.h * g.w * g.c, kThreads), kThreads,
-         0, g, g.out_h(), g.out_w(), gy, winner, gx);
+  if (g.n * g.h * g.w * g.c == 0) return;
+  with_pack<T>(
+      g.c,
+      [&](auto v) {
+        const ColumnLaunch l = place_launch(g.n, g.h * g.w, g.c / v.value);
+        launch(q, "max_pool_backward", max_pool_gradient_kernel<T, v.value>, l.grid, l.block, 0, g, g.out_h(),
+               g.out_w(), gy, winner, gx);
+      },
+      gy, winner, gx);
 }
+
 template <class T>
 void avg_pool_forward(CudaQueue& q, const PoolGeometry& g, bool count_padding, const T* x, T* y) {
   const std::int64_t oh = g.out_h(), ow = g.out_w();
-  launch(q, "avg_pool_forward", avg_pool<T>, blocks_for(g.n * oh * ow * g.c, kThreads), kThreads, 0, g, oh,
-         ow, count_padding, x, y);
+  if (g.n * oh * ow * g.c == 0) return;
+  with_pack<T>(
+      g.c,
+      [&](auto v) {
+        const ColumnLaunch l = place_launch(g.n, oh * ow, g.c / v.value);
+        launch(q, "avg_pool_forward", avg_pool_kernel<T, v.value>, l.grid, l.block, 0, g, oh, ow,
+               count_padding, x, y);
+      },
+      x, y);
 }
+
 template <class T>
 void avg_pool_backward(CudaQueue& q, const PoolGeometry& g, bool count_padding, const T* gy, T* gx) {
-  launch(q, "avg_pool_backward", avg_pool_gradient<T>, blocks_for(g.n * g.h * g.w * g.c, kThreads), kThreads,
-         0, g, g.out_h(), g.out_w(), count_padding, gy, gx);
+  if (g.n * g.h * g.w * g.c == 0) return;
+  with_pack<T>(
+      g.c,
+      [&](auto v) {
+        const ColumnLaunch l = place_launch(g.n, g.h * g.w, g.c / v.value);
+        launch(q, "avg_pool_backward", avg_pool_gradient_kernel<T, v.value>, l.grid, l.block, 0, g, g.out_h(),
+               g.out_w(), count_padding, gy, gx);
+      },
+      gy, gx);
 }
+
 template <class T>
 void global_avg_pool_forward(CudaQueue& q, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x,
                              T* y) {
-  launch(q, "global_avg_pool_forward", global_avg_pool<T>, blocks_for(n * c, kThreads), kThreads, 0, n,
-         pixels, c, x, y);
+  if (n * c == 0) return;
+  with_pack<T>(
+      c,
+      [&](auto v) {
+        const ColumnLaunch l(n, c / v.value);
+        launch(q, "global_avg_pool_forward", global_kernel<T, v.value>, l.grid, l.block, 0, n, pixels, c, x,
+               y);
+      },
+      x, y);
 }
+
 template <class T>
 void global_avg_pool_backward(CudaQueue& q, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy,
                               T* gx) {
-  launch(q, "global_avg_pool_backward", global_avg_pool_gradient<T>, blocks_for(n * pixels * c, kThreads),
-         kThreads, 0, n, pixels, c, gy, gx);
+  if (n * pixels * c == 0) return;
+  with_pack<T>(
+      c,
+      [&](auto v) {
+        const ColumnLaunch l = place_launch(n, pixels, c / v.value);
+        launch(q, "global_avg_pool_backward", global_gradient_kernel<T, v.value>, l.grid, l.block, 0, n,
+               pixels, c, gy, gx);
+      },
+      gy, gx);
 }
 
 template void max_pool_forward<float>(CudaQueue&, const PoolGeometry&, const float*, float*, std::int32_t*);

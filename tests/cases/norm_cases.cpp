@@ -161,7 +161,7 @@ OpCase offset_case() {
                 return trained(std::vector{shifted(in[0]), in[1], in[2]}, {});
               },
           .f64_tolerance = 1e-10,
-          .f32_tolerance = 5e-4};  // half of what f32 keeps of 1000 ± 1
+          .f32_tolerance = 1e-3};  // f32 keeps 6e-5 of 1000 ± 1, and the gradients add up a mean off by that
 }
 
 }  // namespace

@@ -1,0 +1,302 @@
+#include "kernels/norm.h"
+
+#include "kernels/cuda/columns.cuh"
+#include "kernels/functors.h"
+
+namespace ssn::kernels {
+namespace {
+
+/// What normalise() needs, for a thread's columns.
+template <class T, int V>
+struct Channels {
+  Pack<T, V> mean, scale, bias;
+
+  __device__ Channels(std::int64_t column, T eps, const T* m, const T* var, const T* gain, const T* b)
+      : mean(Pack<T, V>::load(m + column)),
+        scale(Pack<T, V>::load(gain + column)),
+        bias(Pack<T, V>::load(b + column)) {
+    const Pack<T, V> v = Pack<T, V>::load(var + column);
+#pragma unroll
+    for (int i = 0; i < V; ++i) scale[i] /= sqrt(v[i] + eps);
+  }
+};
+
+// In the first four kernels a block owns a chunk of rows (and a part of the channels), a thread one pack of
+// channels in every blockDim.y-th row of it.
+
+/// parts[chunk] = the chunk's mean and Σ (x − mean)² of each channel. The second pass finds the chunk in
+/// cache.
+template <class T, int V>
+__global__ void __launch_bounds__(kColumnThreads)
+    chunk_statistics_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, const T* x,
+                            T* parts) {
+  const ColumnThread<V> thread(rows, channels, chunk);
+  Pack<T, V> sum = Pack<T, V>::filled(0), squares = Pack<T, V>::filled(0);
+  thread.each([&](std::int64_t at) {
+    const Pack<T, V> v = Pack<T, V>::load(x + at);
+#pragma unroll
+    for (int i = 0; i < V; ++i) sum[i] += v[i];
+  });
+  Pack<T, V> mean = column_reduce(sum);
+#pragma unroll
+  for (int i = 0; i < V; ++i) mean[i] /= static_cast<T>(thread.end - thread.begin);
+  thread.each([&](std::int64_t at) {
+    const Pack<T, V> v = Pack<T, V>::load(x + at);
+#pragma unroll
+    for (int i = 0; i < V; ++i) squares[i] = std::fma(v[i] - mean[i], v[i] - mean[i], squares[i]);
+  });
+  const Pack<T, V> total = column_reduce(squares);
+  if (threadIdx.y > 0 || !thread.active()) return;
+  T* to = parts + 2 * blockIdx.x * channels + thread.column;
+  mean.store(to);
+  total.store(to + channels);
+}
+
+template <class T, int V, bool kRelu>
+__global__ void __launch_bounds__(kColumnThreads)
+    normalise_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, T eps, const T* x,
+                     const T* mean, const T* var, const T* gain, const T* bias, T* y) {
+  const ColumnThread<V> thread(rows, channels, chunk);
+  if (!thread.active()) return;
+  const Channels<T, V> c(thread.column, eps, mean, var, gain, bias);
+  thread.each([&](std::int64_t at) {
+    Pack<T, V> v = Pack<T, V>::load(x + at);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const T z = normalise(v[i], c.mean[i], c.scale[i], c.bias[i]);
+      v[i] = kRelu ? relu(z) : z;
+    }
+    v.store(y + at);
+  });
+}
+
+/// parts[chunk] = the chunk's Σ gz and Σ gz (x − mean) of each channel, gz being the gradient before the
+/// ReLU.
+template <class T, int V, bool kRelu>
+__global__ void __launch_bounds__(kColumnThreads)
+    chunk_gradients_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, T eps, const T* x,
+                           const T* mean, const T* var, const T* gain, const T* bias, const T* gy, T* parts) {
+  const ColumnThread<V> thread(rows, channels, chunk);
+  Pack<T, V> sum = Pack<T, V>::filled(0), dot = Pack<T, V>::filled(0);
+  if (thread.active()) {
+    const Channels<T, V> c(thread.column, eps, mean, var, gain, bias);
+    thread.each([&](std::int64_t at) {
+      const Pack<T, V> v = Pack<T, V>::load(x + at), g = Pack<T, V>::load(gy + at);
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const T z = normalise(v[i], c.mean[i], c.scale[i], c.bias[i]);
+        const T gz = kRelu ? relu_gradient(z, g[i]) : g[i];
+        sum[i] += gz;
+        dot[i] = std::fma(gz, v[i] - c.mean[i], dot[i]);
+      }
+    });
+  }
+  const Pack<T, V> all = column_reduce(sum);
+  const Pack<T, V> all_dot = column_reduce(dot);
+  if (threadIdx.y > 0 || !thread.active()) return;
+  T* to = parts + 2 * blockIdx.x * channels + thread.column;
+  all.store(to);
+  all_dot.store(to + channels);
+}
+
+/// gx, from each channel's gz_mean and slope (see normalise_gradient).
+template <class T, int V, bool kRelu, bool kAdd>
+__global__ void __launch_bounds__(kColumnThreads)
+    input_gradient_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, T eps, const T* x,
+                          const T* mean, const T* var, const T* gain, const T* bias, const T* gy,
+                          const T* gz_mean, const T* slope, T* gx) {
+  const ColumnThread<V> thread(rows, channels, chunk);
+  if (!thread.active()) return;
+  const Channels<T, V> c(thread.column, eps, mean, var, gain, bias);
+  const Pack<T, V> gz_means = Pack<T, V>::load(gz_mean + thread.column);
+  const Pack<T, V> slopes = Pack<T, V>::load(slope + thread.column);
+  thread.each([&](std::int64_t at) {
+    const Pack<T, V> v = Pack<T, V>::load(x + at), g = Pack<T, V>::load(gy + at);
+    Pack<T, V> out = kAdd ? Pack<T, V>::load(gx + at) : Pack<T, V>::filled(0);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const T z = normalise(v[i], c.mean[i], c.scale[i], c.bias[i]);
+      const T gz = kRelu ? relu_gradient(z, g[i]) : g[i];
+      const T result = normalise_gradient(gz, gz_means[i], v[i] - c.mean[i], slopes[i], c.scale[i]);
+      out[i] = kAdd ? out[i] + result : result;
+    }
+    out.store(gx + at);
+  });
+}
+
+// In the merging kernels a block owns kWarp channels; warp w of its kMergeWarps takes the chunks w,
+// w + kMergeWarps, ... of each.
+constexpr int kMergeWarps = 32, kMergeThreads = kWarp * kMergeWarps;
+
+/// The sum of `value` over the warps of a block, in their order; every thread gets that of its lane. All
+/// threads of the block must call it.
+__device__ double sum_over_warps(double value) {
+  __shared__ double values[kMergeWarps][kWarp];
+  const int lane = threadIdx.x % kWarp;
+  values[threadIdx.x / kWarp][lane] = value;
+  __syncthreads();
+  double sum = 0;
+  for (int w = 0; w < kMergeWarps; ++w) sum += values[w][lane];
+  __syncthreads();  // the next call writes `values` again
+  return sum;
+}
+
+/// f(chunk, address of its first part of the channel) for the thread's chunks.
+template <class T, class F>
+__device__ void each_part(std::int64_t chunks, std::int64_t channels, std::int64_t c, const T* parts, F&& f) {
+  if (c >= channels) return;
+  for (std::int64_t k = threadIdx.x / kWarp; k < chunks; k += kMergeWarps) f(k, parts + 2 * k * channels + c);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMergeThreads)
+    merge_statistics_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, std::int64_t chunks,
+                            const T* parts, T* mean, T* var) {
+  const std::int64_t c = std::int64_t{blockIdx.x} * kWarp + threadIdx.x % kWarp;
+  const auto rows_of = [&](std::int64_t k) {
+    return static_cast<double>(k + 1 < chunks ? chunk : rows - k * chunk);
+  };
+  double sum = 0, squares = 0;
+  each_part(chunks, channels, c, parts, [&](std::int64_t k, const T* part) { sum += rows_of(k) * *part; });
+  const double m = sum_over_warps(sum) / static_cast<double>(rows);
+  each_part(chunks, channels, c, parts, [&](std::int64_t k, const T* part) {
+    const double d = *part - m;
+    squares += part[channels] + rows_of(k) * d * d;
+  });
+  const double all = sum_over_warps(squares);
+  if (threadIdx.x >= kWarp || c >= channels) return;
+  mean[c] = static_cast<T>(m);
+  var[c] = static_cast<T>(all / static_cast<double>(rows));
+}
+
+/// Adds to ggain and gbias (where not null), and writes gz_mean and slope.
+template <class T>
+__global__ void __launch_bounds__(kMergeThreads)
+    merge_gradients_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunks, double eps,
+                           bool batch_statistics, const T* parts, const T* var, T* ggain, T* gbias,
+                           T* gz_mean, T* slope) {
+  const std::int64_t c = std::int64_t{blockIdx.x} * kWarp + threadIdx.x % kWarp;
+  double sum = 0, dot = 0;
+  each_part(chunks, channels, c, parts, [&](std::int64_t, const T* part) {
+    sum += part[0];
+    dot += part[channels];
+  });
+  sum = sum_over_warps(sum);
+  dot = sum_over_warps(dot);
+  if (threadIdx.x >= kWarp || c >= channels) return;
+  const double n = static_cast<double>(rows), power = var[c] + eps;
+  if (ggain) ggain[c] += static_cast<T>(dot / sqrt(power));
+  if (gbias) gbias[c] += static_cast<T>(sum);
+  gz_mean[c] = batch_statistics ? static_cast<T>(sum / n) : T(0);
+  slope[c] = batch_statistics ? static_cast<T>(-dot / power / n) : T(0);
+}
+
+/// A thread owns a channel.
+template <class T>
+__global__ void __launch_bounds__(kColumnThreads)
+    update_kernel(std::int64_t channels, double momentum, double unbiased, const T* mean, const T* var,
+                  T* running_mean, T* running_var) {
+  const std::int64_t c = std::int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
+  if (c >= channels) return;
+  running_mean[c] = static_cast<T>((1 - momentum) * running_mean[c] + momentum * mean[c]);
+  running_var[c] = static_cast<T>((1 - momentum) * running_var[c] + momentum * unbiased * var[c]);
+}
+
+}  // namespace
+
+template <class T>
+void batch_norm_statistics(CudaQueue& q, std::int64_t rows, std::int64_t channels, const T* x, T* mean,
+                           T* var, T* workspace) {
+  if (channels == 0) return;
+  const Where where = "batch_norm_statistics";
+  const std::int64_t chunk = chunk_rows(channels), chunks = chunk_count(rows, channels);
+  with_pack<T>(
+      channels,
+      [&](auto v) {
+        const ColumnLaunch l(chunks, channels / v.value);
+        launch(q, where, chunk_statistics_kernel<T, v.value>, l.grid, l.block, 0, rows, channels, chunk, x,
+               workspace);
+      },
+      x, workspace);
+  launch(q, where, merge_statistics_kernel<T>, blocks_for(channels, kWarp), kMergeThreads, 0, rows, channels,
+         chunk, chunks, workspace, mean, var);
+}
+
+template <class T>
+void batch_norm_update(CudaQueue& q, std::int64_t rows, std::int64_t channels, double momentum, const T* mean,
+                       const T* var, T* running_mean, T* running_var) {
+  if (channels == 0) return;
+  const double n = static_cast<double>(rows), unbiased = rows > 1 ? n / (n - 1) : 1;
+  launch(q, "batch_norm_update", update_kernel<T>, blocks_for(channels, kColumnThreads), kColumnThreads, 0,
+         channels, momentum, unbiased, mean, var, running_mean, running_var);
+}
+
+template <class T>
+void batch_norm_forward(CudaQueue& q, std::int64_t rows, std::int64_t channels, double eps, bool relu,
+                        const T* x, const T* mean, const T* var, const T* gain, const T* bias, T* y) {
+  if (rows * channels == 0) return;
+  with_pack<T>(
+      channels,
+      [&](auto v) {
+        const ColumnLaunch l(chunk_count(rows, channels), channels / v.value);
+        launch(q, "batch_norm_forward",
+               relu ? normalise_kernel<T, v.value, true> : normalise_kernel<T, v.value, false>, l.grid,
+               l.block, 0, rows, channels, chunk_rows(channels), eps, x, mean, var, gain, bias, y);
+      },
+      x, mean, var, gain, bias, y);
+}
+
+namespace {
+template <class T, int V>
+auto input_gradient(bool relu, bool add) {
+  if (relu) return add ? input_gradient_kernel<T, V, true, true> : input_gradient_kernel<T, V, true, false>;
+  return add ? input_gradient_kernel<T, V, false, true> : input_gradient_kernel<T, V, false, false>;
+}
+}  // namespace
+
+template <class T>
+void batch_norm_backward(CudaQueue& q, std::int64_t rows, std::int64_t channels, double eps, bool relu,
+                         bool batch_statistics, const T* x, const T* mean, const T* var, const T* gain,
+                         const T* bias, const T* gy, const NormGradients<T>& out, T* workspace) {
+  if (rows * channels == 0) return;
+  const Where where = "batch_norm_backward";
+  const std::int64_t chunk = chunk_rows(channels), chunks = chunk_count(rows, channels);
+  T* const gz_mean = workspace + 2 * chunks * channels;
+  T* const slope = gz_mean + channels;
+  with_pack<T>(
+      channels,
+      [&](auto v) {
+        const ColumnLaunch l(chunks, channels / v.value);
+        launch(q, where,
+               relu ? chunk_gradients_kernel<T, v.value, true> : chunk_gradients_kernel<T, v.value, false>,
+               l.grid, l.block, 0, rows, channels, chunk, eps, x, mean, var, gain, bias, gy, workspace);
+        launch(q, where, merge_gradients_kernel<T>, blocks_for(channels, kWarp), kMergeThreads, 0, rows,
+               channels, chunks, eps, batch_statistics, workspace, var, out.ggain, out.gbias, gz_mean, slope);
+        if (!out.gx) return;
+        launch(q, where, input_gradient<T, v.value>(relu, out.add_gx), l.grid, l.block, 0, rows, channels,
+               chunk, eps, x, mean, var, gain, bias, gy, gz_mean, slope, out.gx);
+      },
+      x, mean, var, gain, bias, gy, workspace, out.gx);
+}
+
+template void batch_norm_statistics<float>(CudaQueue&, std::int64_t, std::int64_t, const float*, float*,
+                                           float*, float*);
+template void batch_norm_statistics<double>(CudaQueue&, std::int64_t, std::int64_t, const double*, double*,
+                                            double*, double*);
+template void batch_norm_update<float>(CudaQueue&, std::int64_t, std::int64_t, double, const float*,
+                                       const float*, float*, float*);
+template void batch_norm_update<double>(CudaQueue&, std::int64_t, std::int64_t, double, const double*,
+                                        const double*, double*, double*);
+template void batch_norm_forward<float>(CudaQueue&, std::int64_t, std::int64_t, double, bool, const float*,
+                                        const float*, const float*, const float*, const float*, float*);
+template void batch_norm_forward<double>(CudaQueue&, std::int64_t, std::int64_t, double, bool, const double*,
+                                         const double*, const double*, const double*, const double*, double*);
+template void batch_norm_backward<float>(CudaQueue&, std::int64_t, std::int64_t, double, bool, bool,
+                                         const float*, const float*, const float*, const float*, const float*,
+                                         const float*, const NormGradients<float>&, float*);
+template void batch_norm_backward<double>(CudaQueue&, std::int64_t, std::int64_t, double, bool, bool,
+                                          const double*, const double*, const double*, const double*,
+                                          const double*, const double*, const NormGradients<double>&,
+                                          double*);
+
+}  // namespace ssn::kernels
