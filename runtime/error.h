@@ -8,8 +8,8 @@
 
 namespace ssn {
 
-/// The one exception of the project. what() is "[op] message" (with "rank r: " in front when several ranks
-/// run); where() is the source line, printed when the environment has SSN_DEBUG=1.
+/// The one exception of the project. what() is "[op] message"; where() is the source line, printed when the
+/// environment has SSN_DEBUG=1.
 class Error : public std::runtime_error {
  public:
   Error(const std::string& message, std::source_location at) : runtime_error(message), at_(at) {}
@@ -33,8 +33,7 @@ struct Where {
       : op(op), at(at) {}
 };
 
-/// The rank that later messages carry; −1 (the start value) for none.
-void set_error_rank(int rank);
+/// "[op] message".
 std::string error_text(Where where, std::string_view message);
 
 template <class... A>
