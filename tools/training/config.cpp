@@ -41,7 +41,7 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("epochs", c.epochs, "N", "passes over the training set", between(1, 1e9))
       .show_default("60 for digits, otherwise 200")
       .add("batch", c.batch, "N", "samples a step, over all ranks", between(1, 1 << 30))
-      .show_default("32 for digits, otherwise 64")
+      .show_default("32 below 5,000 training samples, 64 below 20,000, otherwise 128")
       .add("micro-batches", c.micro_batches, "N",
            "parts of each rank's batch, one after another, to save memory", between(1, 1 << 20))
       .add("lr", c.lr, "X", "learning rate", above(0))
@@ -94,7 +94,9 @@ void add_run_options(Options& options, RunConfig& run) {
 void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig& c) {
   const bool digits = dataset.name == "digits";
   if (!options.given("epochs") && digits) c.epochs = 60;
-  if (!options.given("batch") && digits) c.batch = 32;
+  // Few samples make few steps an epoch: smaller batches give the network enough of them.
+  const std::int64_t samples = dataset.train.size();
+  if (!options.given("batch")) c.batch = samples < 5000 ? 32 : samples < 20000 ? 64 : 128;
   if (!options.given("flip")) c.flip = dataset.augmentation.flip;
   if (!options.given("crop")) c.crop = dataset.augmentation.crop_padding;
   check_usage(c.warmup <= static_cast<double>(c.epochs), "train",
