@@ -1,0 +1,84 @@
+#include "autograd/ops.h"
+#include "autograd/optimizer.h"
+#include "tests/data_files.h"
+
+// Wrong arguments of operations: one error that names the operation and what was found.
+namespace ssn {
+namespace {
+
+using test::expect_error;
+
+Var zeros(const Shape& shape, DType dtype = DType::f32) {
+  return Var::leaf(Tensor::zeros(shape, dtype));
+}
+Tensor labels(std::vector<std::int32_t> values) {
+  return Tensor::of<std::int32_t>(Shape{static_cast<std::int64_t>(values.size())}, values);
+}
+
+TEST(OpArguments, math) {
+  expect_error([] { add(zeros({2, 3}), zeros({3, 2})); }, {"[add]", "2x3", "3x2"});
+  expect_error([] { add(zeros({2}), zeros({2}, DType::f64)); }, {"[add]", "f32", "f64"});
+  expect_error([] { relu(zeros({2}, DType::i32)); }, {"[relu]", "i32"});
+  expect_error([] { bias_add(zeros({2, 3}), zeros({2})); }, {"[bias_add]", "2x3", "found 2"});
+  expect_error([] { bias_add(zeros({2, 3}), zeros({3}, DType::f64)); }, {"[bias_add]", "f64"});
+  expect_error([] { reshape(zeros({2, 3}), {5}); }, {"[reshape]", "6", "5"});
+}
+
+TEST(OpArguments, batch_norm) {
+  const auto norm = [](const Shape& x, const Shape& gain, const Shape& bias, const Shape& mean,
+                       const Shape& var) {
+    const auto running = [](const Shape& s) { return Tensor::zeros(s, DType::f32); };
+    batch_norm(zeros(x), zeros(gain), zeros(bias), running(mean), running(var), {});
+  };
+  norm({4, 3}, {3}, {3}, {3}, {3});
+  expect_error([&] { norm({3}, {3}, {3}, {3}, {3}); }, {"[batch_norm]", "found 3"});
+  expect_error([&] { norm({4, 3}, {4}, {3}, {3}, {3}); }, {"gain", "4x3", "found 4"});
+  expect_error([&] { norm({4, 3}, {3}, {4}, {3}, {3}); }, {"bias", "found 4"});
+  expect_error([&] { norm({4, 3}, {3}, {3}, {3, 1}, {3}); }, {"running_mean", "found 3x1"});
+  expect_error([&] { norm({4, 3}, {3}, {3}, {3}, {2}); }, {"running_var", "found 2"});
+}
+
+TEST(OpArguments, pools) {
+  const Var x = zeros({2, 5, 6, 3});
+  expect_error([] { max_pool(zeros({2, 3}), {}); }, {"[max_pool]", "2x3"});
+  expect_error([&] { max_pool(x, {.kernel = {0, 2}}); }, {"kernel", "found 0"});
+  expect_error([&] { avg_pool(x, {.stride = {2, 0}}); }, {"[avg_pool]", "stride", "and 0"});
+  expect_error([&] { avg_pool(x, {.padding = {2, 0}}); }, {"padding", "found 2"});
+  expect_error([&] { avg_pool(x, {.kernel = {2, 7}}); }, {"window of 7", "5x6"});
+  expect_error(
+      [&] {
+        max_pool(x, {.kernel = {std::int64_t{1} << 40, 2}, .padding = {std::int64_t{1} << 39, 0}});
+      },
+      {"kernel"});
+  expect_error([] { global_avg_pool(zeros({2, 0, 3, 4})); }, {"[global_avg_pool]", "2x0x3x4"});
+}
+
+TEST(OpArguments, cross_entropy) {
+  const Var x = zeros({3, 4});
+  expect_error([&] { cross_entropy(zeros({3}), labels({0, 1, 2}), 0, 1); }, {"[cross_entropy]", "found 3"});
+  expect_error([&] { cross_entropy(zeros({3, 0}), labels({0, 1, 2}), 0, 1); }, {"at least one class", "3x0"});
+  expect_error([&] { cross_entropy(x, labels({0, 1}), 0, 1); }, {"labels", "shape 3", "shape 2"});
+  expect_error([&] { cross_entropy(x, Tensor::zeros({3}, DType::i64), 0, 1); }, {"i32", "i64"});
+  expect_error([&] { cross_entropy(x, labels({0, 4, 1}), 0, 1); }, {"row 1", "4", "4 classes"});
+  expect_error([&] { cross_entropy(x, labels({0, 1, 2}), 1, 1); }, {"smoothing", "found 1"});
+  expect_error([&] { cross_entropy(x, labels({0, 1, 2}), -0.1, 1); }, {"smoothing", "-0.1"});
+}
+
+TEST(OpArguments, sgd) {
+  Parameters parameters, other;
+  parameters.add("a", {3}, Section::ordinary, true, [](std::int64_t) { return 0.0; });
+  other.add("a", {40}, Section::ordinary, true, [](std::int64_t) { return 0.0; });
+  expect_error([&] { Sgd(parameters, {}); }, {"[sgd]", "build()"});
+  parameters.build();
+  other.build();
+  expect_error([&] { Sgd(parameters, {.momentum = 1}); }, {"momentum", "found 1"});
+  expect_error([&] { Sgd(parameters, {.decay = -1}); }, {"decay", "found -1"});
+  Sgd sgd(parameters, {});
+  const auto version = parameters.version();
+  sgd.step(parameters, 0.1);
+  EXPECT_GT(parameters.version(), version);
+  expect_error([&] { sgd.step(other, 0.1); }, {"3", "40"});
+}
+
+}  // namespace
+}  // namespace ssn
