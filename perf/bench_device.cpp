@@ -139,14 +139,18 @@ class Bench {
     std::vector<Tensor> grads;
     double forward_bytes = 0, backward_bytes = 0;
     for (const PlannedLayer& layer : plan.layers) {
-      WeightRecipe r{{.shape = layer.shape, .offsets = layer.offsets, .window = plan.options.window},
-                     parameters.entry("group0").leaf,
-                     {}};
-      if (layer.method == Method::templates)
-        r.rule.method = WeightRule::Method::templates,
+      WeightRecipe r;
+      r.rule.shape = layer.shape;
+      r.rule.offsets = layer.offsets;
+      r.rule.window = plan.options.window;
+      r.theta = parameters.entry("group0").leaf;
+      if (layer.method == Method::templates) {
+        r.rule.method = WeightRule::Method::templates;
         r.coefficients = parameters.entry(layer.name + ".alpha").leaf;
-      if (layer.method == Method::upsample)
-        r.rule.method = WeightRule::Method::tiles, r.coefficients = parameters.entry("group0.mask").leaf;
+      } else if (layer.method == Method::upsample) {
+        r.rule.method = WeightRule::Method::tiles;
+        r.coefficients = parameters.entry("group0.mask").leaf;
+      }
       recipes.push_back(r);
       grads.push_back(noise(layer.shape));
       forward_bytes += 4.0 * static_cast<double>(layer.size());
