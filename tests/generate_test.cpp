@@ -1,4 +1,5 @@
 #include "autograd/ops.h"
+#include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 #include "runtime/random.h"
 #include "tests/close.h"
@@ -8,12 +9,17 @@ namespace {
 
 using Method = WeightRule::Method;
 
-Tensor random_tensor(const Shape& shape, DType dtype, std::uint64_t stream) {
+struct Place {
+  DType dtype;
+  Device device;
+};
+
+Tensor random_tensor(const Shape& shape, Place place, std::uint64_t stream) {
   const Random random(11, stream);
   const Tensor t = Tensor::empty(shape, DType::f64);
   for (std::int64_t i = 0; i < t.size(); ++i)
     t.data<double>()[i] = random.normal(static_cast<std::uint64_t>(i));
-  return t.to(dtype);
+  return t.to(place.dtype).to(place.device);
 }
 
 /// A group of all methods: templates at common and odd distances, overlapping ones, a shared mask.
@@ -22,15 +28,15 @@ struct Group {
   std::vector<WeightRecipe> recipes;
   std::vector<Tensor> grads;
 
-  Group(DType dtype, std::int64_t size, std::int64_t slot)
-      : theta(Var::leaf(random_tensor({size}, dtype, 0))), mask(Var::leaf(random_tensor({3, 9}, dtype, 1))) {
+  Group(Place place, std::int64_t size, std::int64_t slot)
+      : theta(Var::leaf(random_tensor({size}, place, 0))), mask(Var::leaf(random_tensor({3, 9}, place, 1))) {
     const auto add = [&](WeightRule rule, Var coefficients) {
       const auto stream = static_cast<std::uint64_t>(recipes.size());
-      grads.push_back(random_tensor(rule.shape, dtype, 100 + stream));
+      grads.push_back(random_tensor(rule.shape, place, 100 + stream));
       recipes.push_back({std::move(rule), theta, std::move(coefficients)});
     };
     const auto alpha = [&](std::int64_t k) {
-      return Var::leaf(random_tensor({k}, dtype, 50 + static_cast<std::uint64_t>(recipes.size())));
+      return Var::leaf(random_tensor({k}, place, 50 + static_cast<std::uint64_t>(recipes.size())));
     };
     add({Method::templates, {slot}, {0, 2 * slot, slot, 3 * slot}}, alpha(4));
     add({Method::tiles, {2, size}, {}, 9}, mask);
@@ -69,7 +75,13 @@ void expect_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i])) << "tensor " << i;
 }
 
-class Generate : public testing::TestWithParam<DType> {};
+class Generate : public testing::TestWithParam<Place> {
+ protected:
+  void SetUp() override {
+    if (!available(GetParam().device))
+      GTEST_SKIP() << "no CUDA device, and the kernels do not run on the host here";
+  }
+};
 
 TEST_P(Generate, one_call_equals_a_call_a_layer) {
   const Group g(GetParam(), 4 * 5120 + 31, 5120);
@@ -82,7 +94,7 @@ TEST_P(Generate, one_call_equals_a_call_a_layer) {
 }
 
 TEST_P(Generate, streamed_weights_are_the_same) {  // a list beyond the caches is written past them
-  const Group g(GetParam(), 4 * 131072 + 31, 131072);
+  const Group g(GetParam(), 4 * 200003 + 31, 200003);
   const std::vector<Tensor> together = generate(g.recipes);
   for (std::size_t i = 0; i < together.size(); ++i)
     EXPECT_TRUE(same_bits(together[i], generate({&g.recipes[i], 1})[0])) << "layer " << i;
@@ -107,8 +119,10 @@ TEST_P(Generate, contributions_are_fused_and_in_order) {
     const std::int64_t size = g.theta.size();
     for (std::size_t l = 0; l < g.recipes.size(); ++l) {
       const WeightRule& rule = g.recipes[l].rule;
-      const T* gw = g.grads[l].data<T>();
-      const T* c = g.recipes[l].coefficients ? g.recipes[l].coefficients.value().data<T>() : nullptr;
+      const Tensor grad = g.grads[l].to(Device::cpu);
+      const Var& coefficients = g.recipes[l].coefficients;
+      const Tensor values = coefficients ? coefficients.value().to(Device::cpu) : Tensor();
+      const T *gw = grad.data<T>(), *c = coefficients ? values.data<T>() : nullptr;
       const std::int64_t n = rule.shape.size();
       const auto add = [&](std::int64_t at, T a, T x) {
         want[static_cast<std::size_t>(at)] = std::fma(a, x, want[static_cast<std::size_t>(at)]);
@@ -122,7 +136,7 @@ TEST_P(Generate, contributions_are_fused_and_in_order) {
     }
     EXPECT_TRUE(same_bits(g.backward_in_one_call()[0], Tensor::of<T>({size}, want)));
   };
-  GetParam() == DType::f32 ? check_type(float()) : check_type(double());
+  GetParam().dtype == DType::f32 ? check_type(float()) : check_type(double());
 }
 
 TEST_P(Generate, an_exact_weight_is_a_view) {
@@ -137,7 +151,7 @@ TEST_P(Generate, a_weight_is_generated_at_each_use) {
   const Var w = generated_weight({{Method::templates, {3, 5}, {7, 9}}, theta, alpha});
   const Tensor before = w.value();
   theta.value().fill(0);
-  EXPECT_TRUE(same_bits(w.value(), Tensor::zeros({3, 5}, GetParam())));
+  EXPECT_TRUE(same_bits(w.value(), Tensor::zeros({3, 5}, GetParam().dtype, GetParam().device)));
   EXPECT_FALSE(same_bits(before, w.value()));
 }
 
@@ -149,11 +163,15 @@ TEST_P(Generate, gradients_add_to_what_is_there) {
   const auto twice = values_of(g.mask.grad()), single = values_of(once);
   std::vector<double> want;
   for (double v : single) want.push_back(2 * v);
-  EXPECT_TRUE(close(twice, want, GetParam() == DType::f32 ? 1e-5 : 1e-12));
+  EXPECT_TRUE(close(twice, want, GetParam().dtype == DType::f32 ? 1e-5 : 1e-12));
 }
 
-INSTANTIATE_TEST_SUITE_P(, Generate, testing::Values(DType::f32, DType::f64),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(, Generate,
+                         testing::Values(Place{DType::f32, Device::cpu}, Place{DType::f64, Device::cpu},
+                                         Place{DType::f32, Device::cuda}, Place{DType::f64, Device::cuda}),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", name_of(info.param.dtype), name_of(info.param.device));
+                         });
 
 std::string error_of(const WeightRecipe& r) {
   try {

@@ -9,23 +9,14 @@
 namespace ssn::kernels {
 namespace {
 
-constexpr std::int64_t kStretch = 2048;     // elements of theta that one partial sum covers; fixes the bits
-constexpr std::int64_t kChunk = 4096;       // elements of a weight that are made at once
-constexpr std::int64_t kCached = 16 << 20;  // bytes of weights that a later reader finds in the caches
-constexpr int kBatch = 4;                   // terms that are worked on at once
-constexpr std::int64_t kShortWindow = 32;   // windows below are repeated, so that rows fill vectors
+constexpr std::int64_t kStretch = 4096;      // elements of theta that one partial sum covers; fixes the bits
+constexpr std::int64_t kRun = 4 * kStretch;  // elements of theta that are walked without a jump
+constexpr std::int64_t kChunk = 4096;        // elements of a weight that are made at once, at most
+constexpr std::int64_t kNear = 512 << 10;    // bytes that a core finds in a cache of its own
+constexpr std::int64_t kCached = 16 << 20;   // bytes of weights that a later reader finds in the caches
 
 template <class T>
 using Layers = std::span<const GeneratedLayer<T>>;
-
-/// f<count>() for a count of 1 to kBatch
-template <class F>
-void unrolled(int count, F&& f) {
-  if (count == 1) f.template operator()<1>();
-  if (count == 2) f.template operator()<2>();
-  if (count == 3) f.template operator()<3>();
-  if (count == 4) f.template operator()<4>();
-}
 
 // ---- forward
 
@@ -36,24 +27,8 @@ void combine_templates(const GeneratedLayer<T>& l, const T* theta, std::int64_t 
     const T* from[kBatch] = {};
     const int count = std::min(kBatch, l.templates - k);
     for (int b = 0; b < count; ++b) from[b] = theta + l.offsets[k + b] + begin;
-    const T* a = l.coefficients + k;
-    unrolled(count,
-             [&]<int B>() { k ? combine<T, B, true>(n, a, from, w) : combine<T, B, false>(n, a, from, w); });
+    combine(count, k > 0, n, l.coefficients + k, from, w);
   }
-}
-
-/// c[j] = mask[(phase + j) mod window] for j < n
-template <class T>
-void repeat_mask(const T* mask, std::int64_t window, std::int64_t phase, std::int64_t n, T* c) {
-  std::int64_t m = phase;
-  for (std::int64_t j = 0; j < n; ++j) {
-    c[j] = mask[m];
-    if (++m == window) m = 0;
-  }
-}
-/// Elements of a row of repeated masks, at most kStretch or one window.
-constexpr std::int64_t row_of(std::int64_t window) {
-  return window < kShortWindow ? 16 * window : window;
 }
 
 /// Elements [begin, begin + n) of a tiled weight.
@@ -63,17 +38,12 @@ void mask_tiles(const GeneratedLayer<T>& l, std::int64_t group_size, const T* th
   T c[kChunk];
   while (n > 0) {
     const std::int64_t tile = begin / group_size, p = begin % group_size, size = std::min(n, group_size - p);
-    const T* from = theta + p;
     if (tile == 0) {
-      std::copy(from, from + size, w);
+      std::copy(theta + p, theta + p + size, w);
     } else {
-      const std::int64_t row = std::min(row_of(l.window), size);
-      repeat_mask(l.coefficients + (tile - 1) * l.window, l.window, p % l.window, row, c);
-      for (std::int64_t at = 0; at < size; at += row) {
-        const std::int64_t length = std::min(row, size - at);
-#pragma omp simd
-        for (std::int64_t j = 0; j < length; ++j) w[at + j] = c[j] * from[at + j];
-      }
+      const std::int64_t row = std::min(mask_row(l.window), size);
+      fill_mask_row(l.coefficients + (tile - 1) * l.window, l.window, p % l.window, row, c);
+      multiply_rows(size, row, c, theta + p, w);
     }
     begin += size, w += size, n -= size;
   }
@@ -153,42 +123,47 @@ struct Piece {
   std::int64_t phase() const { return (begin - term.first) % term.period; }
 };
 
-/// The next terms of [met, end) that cover the same part of the stretch under one coefficient each, at most
-/// kBatch; returns how many.
+/// Pieces that one pass takes together: the same part of the stretch, and periods of the same kind.
 template <class T>
-int add_batch(const Meetings<T>& m, const std::int32_t* met, const std::int32_t* end, std::int64_t stretch,
-              const T* theta, T* theta_grad, T* workspace) {
-  const Piece<T> head(m.terms[*met], stretch, workspace);
-  const T* g[kBatch] = {};
-  T a[kBatch] = {}, dots[kBatch];
+struct Batch {
   int count = 0;
-  for (; count < kBatch && met + count < end; ++count) {
-    const Piece<T> p(m.terms[met[count]], stretch, workspace);
-    if (p.term.period > 1 || p.begin != head.begin || p.end != head.end) break;
+  const T* g[kBatch] = {};
+  const Term<T>* terms[kBatch] = {};
+  T* partials[kBatch] = {};
+
+  void add(const Piece<T>& p) {
     g[count] = p.weight_grad();
-    a[count] = p.term.period ? p.term.coefficients[0] : T(1);
+    partials[count] = p.partials;
+    terms[count++] = &p.term;
   }
-  unrolled(count, [&]<int B>() {
-    add_scaled<T, B>(head.end - head.begin, theta + head.begin, a, g, theta_grad + head.begin, dots);
-  });
-  for (int b = 0; b < count; ++b) {
-    const Term<T>& t = m.terms[met[b]];
-    if (t.period) *Piece<T>(t, stretch, workspace).partials = dots[b];
-  }
-  return count;
+};
+
+/// Pieces with one coefficient each (or none: 1).
+template <class T>
+void add_scaled_batch(const Batch<T>& batch, std::int64_t n, const T* theta, T* theta_grad) {
+  T a[kBatch] = {}, dots[kBatch];
+  for (int b = 0; b < batch.count; ++b) a[b] = batch.terms[b]->period ? *batch.terms[b]->coefficients : T(1);
+  add_scaled(batch.count, n, theta, a, batch.g, theta_grad, dots);
+  for (int b = 0; b < batch.count; ++b)
+    if (batch.terms[b]->period) *batch.partials[b] = dots[b];
 }
 
-/// A piece under a mask: its partial sums are by the place in the window, counted from the piece's start.
+/// Pieces under masks of one window. Partial sums are by the place in the window, counted from the piece's
+/// start.
 template <class T>
-void add_mask(const Piece<T>& p, const T* theta, T* theta_grad) {
-  const std::int64_t n = p.end - p.begin, window = p.term.period, row = std::min(row_of(window), n);
-  T c[kStretch], sums[kStretch];
-  repeat_mask(p.term.coefficients, window, p.phase(), row, c);
-  add_masked(n, row, theta + p.begin, c, p.weight_grad(), theta_grad + p.begin, sums);
-  for (std::int64_t j = 0; j < std::min(window, row); ++j) {
-    T sum = sums[j];
-    for (std::int64_t i = j + window; i < row; i += window) sum += sums[i];
-    p.partials[j] = sum;
+void add_masked_batch(const Batch<T>& batch, std::int64_t n, std::int64_t window, std::int64_t phase,
+                      const T* theta, T* theta_grad) {
+  constexpr std::int64_t kSize = std::max(kStretch, kBatch * kRowStride);
+  T c[kSize], sums[kSize];
+  const std::int64_t row = mask_row(window), filled = window < kShortWindow ? row : std::min(row, n);
+  for (int b = 0; b < batch.count; ++b) {
+    fill_mask_row(batch.terms[b]->coefficients, window, phase, filled, c + b * kRowStride);
+    std::fill_n(sums + b * kRowStride, filled, T(0));
+  }
+  add_masked(batch.count, n, row, theta, c, batch.g, theta_grad, sums);
+  for (int b = 0; b < batch.count; ++b) {
+    if (window < kShortWindow) fold_row(window, sums + b * kRowStride);
+    std::copy_n(sums + b * kRowStride, std::min(window, n), batch.partials[b]);
   }
 }
 
@@ -196,13 +171,20 @@ template <class T>
 void add_stretch(const Meetings<T>& m, std::int64_t stretch, const T* theta, T* theta_grad, T* workspace) {
   const std::int32_t *met = m.met + m.start[stretch], *end = m.met + m.start[stretch + 1];
   while (met < end) {
-    const Term<T>& t = m.terms[*met];
-    if (t.period > 1) {
-      add_mask(Piece<T>(t, stretch, workspace), theta, theta_grad);
-      ++met;
-    } else {
-      met += add_batch(m, met, end, stretch, theta, theta_grad, workspace);
+    const Piece<T> head(m.terms[*met], stretch, workspace);
+    const std::int64_t n = head.end - head.begin, period = head.term.period;
+    const int most = period < kShortWindow ? kBatch : 1;
+    Batch<T> batch;
+    for (; met < end && batch.count < most; ++met) {
+      const Piece<T> p(m.terms[*met], stretch, workspace);
+      const bool alike = period > 1 ? p.term.period == period : p.term.period <= 1;
+      if (p.begin != head.begin || p.end != head.end || !alike) break;
+      batch.add(p);
     }
+    if (period > 1)
+      add_masked_batch(batch, n, period, head.phase(), theta + head.begin, theta_grad + head.begin);
+    else
+      add_scaled_batch(batch, n, theta + head.begin, theta_grad + head.begin);
   }
 }
 
@@ -232,25 +214,32 @@ GenerateWorkspace generate_workspace(CpuQueue&, Layers<T> layers, std::int64_t g
 
 template <class T>
 void generate_forward(CpuQueue&, Layers<T> layers, std::int64_t group_size, const T* theta, void*) {
-  std::int64_t bytes = 0, places = 0, period = common_period(layers, group_size, kChunk);
-  if (period == 0) period = kChunk;
-  for (const auto& l : layers)
-    bytes += l.n * static_cast<std::int64_t>(sizeof(T)), places += ceil_div(l.n, period);
+  std::int64_t bytes = 0, places = 0, period = common_period(layers, group_size, kChunk), chunk = kChunk;
+  if (period == 0) {
+    period = kChunk;
+  } else {  // one round over theta, a chunk each, should stay near
+    const std::int64_t fits = kNear / (ceil_div(group_size, period) * static_cast<std::int64_t>(sizeof(T)));
+    chunk = std::clamp<std::int64_t>(fits / 1024 * 1024, 1024, kChunk);
+  }
+  for (const auto& l : layers) {
+    bytes += l.n * static_cast<std::int64_t>(sizeof(T));
+    places += ceil_div(l.n, period);
+  }
   const bool stream = bytes > kCached;
   const auto rounds = [&](std::size_t layer) { return ceil_div(layers[layer].n, period); };
   // The order: chunks by their place in the period, then by layer, then by round.
-  parallel_for(places * ceil_div(period, kChunk), 1, [&](std::int64_t first, std::int64_t last) {
-    std::int64_t at = first / places * kChunk, round = first % places;
+  parallel_for(places * ceil_div(period, chunk), 1, [&](std::int64_t first, std::int64_t last) {
+    std::int64_t at = first / places * chunk, round = first % places;
     std::size_t layer = 0;
     while (round >= rounds(layer)) round -= rounds(layer++);
     for (std::int64_t place = first; place < last; ++place, ++round) {
       while (round == rounds(layer)) {
         round = 0;
-        if (++layer == layers.size()) layer = 0, at += kChunk;
+        if (++layer == layers.size()) layer = 0, at += chunk;
       }
       const GeneratedLayer<T>& l = layers[layer];
       const std::int64_t begin = round * period + at;
-      const std::int64_t end = std::min({begin + kChunk, (round + 1) * period, l.n});
+      const std::int64_t end = std::min({begin + chunk, (round + 1) * period, l.n});
       if (begin < end) write_chunk(l, group_size, theta, begin, end, stream);
     }
     std::atomic_thread_fence(std::memory_order_seq_cst);  // streamed stores are ordered by nothing else
@@ -262,11 +251,14 @@ void generate_backward(CpuQueue&, Layers<T> layers, std::int64_t group_size, con
                        T* workspace, void* plain) {
   const Meetings<T> m = find_meetings(layers, group_size, plain);
   const std::int64_t period = common_period(layers, group_size, kStretch);
-  const StretchOrder order{group_size, period ? period : std::max<std::int64_t>(group_size, 1), kStretch};
+  const StretchOrder order{group_size, period ? period : std::max<std::int64_t>(group_size, 1), kRun};
   parallel_for(order.size(), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t place = begin; place < end; ++place) {
-      const std::int64_t stretch = order.at(place);
-      if (stretch >= 0) add_stretch(m, stretch, theta, theta_grad, workspace);
+      const std::int64_t run = order.at(place);
+      if (run < 0) continue;
+      const std::int64_t last = std::min((run + 1) * kRun, group_size);
+      for (std::int64_t at = run * kRun; at < last; at += kStretch)
+        add_stretch(m, at / kStretch, theta, theta_grad, workspace);
     }
   });
   for (std::int64_t i = 0; i < m.count; ++i)
