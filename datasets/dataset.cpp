@@ -11,6 +11,7 @@
 #include "datasets/idx.h"
 #include "datasets/synthetic.h"
 #include "runtime/config.h"
+#include "runtime/storage.h"
 #include "runtime/text.h"
 
 namespace ssn {
@@ -53,10 +54,12 @@ SyntheticSpec parse_synthetic(const std::string& detail) {
   const std::vector<std::int64_t> e = parse_extents(detail);
   check_usage(e.size() == 5, "--data",
               "expected synthetic:CxHxWxCLASSESxN, such as synthetic:3x32x32x10x2000, found '{}'", detail);
-  constexpr double kMostBytes = 1ull << 36;
-  const double sample = static_cast<double>(e[0]) * static_cast<double>(e[1]) * static_cast<double>(e[2]);
-  check_usage(sample * static_cast<double>(e[3] + e[4]) <= kMostBytes, "--data",
-              "synthetic:{} would take more than 64 GiB: ask for less", detail);
+  const double image = static_cast<double>(e[0]) * static_cast<double>(e[1]) * static_cast<double>(e[2]);
+  const double patterns = static_cast<double>(e[3]) * (4 * image + sizeof(std::vector<float>));
+  const double images = 1.2 * static_cast<double>(e[4]) * (image + 4);  // and labels, of both sets
+  check_usage(patterns + images <= static_cast<double>(physical_memory()), "--data",
+              "synthetic:{} would take {:.3g} GiB, more than this machine has: ask for less", detail,
+              (patterns + images) / (1 << 30));
   check_usage(e[4] >= e[3], "--data",
               "synthetic:{} has {} classes, but {} images only: ask for one a class at least", detail, e[3],
               e[4]);
@@ -176,6 +179,10 @@ Augmentation scaled(Augmentation augmentation, double factor) {
 ImageSize ImageSize::parse(std::string_view text) {
   const std::vector<std::int64_t> e = parse_extents(text);
   check_usage(e.size() == 3, "image size", "expected CxHxW, such as 3x32x32, found '{}'", text);
+  constexpr double kMostValues = 1 << 28;
+  check_usage(
+      static_cast<double>(e[0]) * static_cast<double>(e[1]) * static_cast<double>(e[2]) <= kMostValues,
+      "image size", "expected at most 2^28 values an image, found '{}'", text);
   return {e[0], e[1], e[2]};
 }
 

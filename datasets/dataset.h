@@ -33,6 +33,8 @@ struct ImageSize {
 struct InputShape {
   ImageSize size;
   std::int64_t classes = 0;
+
+  bool operator==(const InputShape&) const = default;
 };
 
 struct Dataset {

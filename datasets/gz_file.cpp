@@ -106,6 +106,7 @@ std::string find_data_file(const std::string& directory, const std::string& name
   for (const char* ending : {"", ".gz"}) {
     const fs::path path = fs::path(directory) / (name + ending);
     if (fs::exists(path, error)) return path.string();
+    check(!error, "data", "{}: cannot be read: {}", path.string(), error.message());
   }
   fail("data", "{}: expected {} or {}.gz in it, found neither", directory, name, name);
 }

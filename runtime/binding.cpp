@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/parallel.h"
+
 namespace ssn {
 namespace {
 
@@ -37,7 +39,8 @@ Placement find_placement(int local_ranks) {
   p.node = std::max(p.allowed, p.launched ? cores_of(getppid()) : 0);
   p.local_ranks = std::max(1, local_ranks);
   // A list such as "4,2" is for nested loops: its first number counts.
-  if (const char* threads = std::getenv("OMP_NUM_THREADS")) p.requested = std::max(0, std::atoi(threads));
+  if (const char* threads = std::getenv("OMP_NUM_THREADS"))
+    p.requested = std::clamp(std::atoi(threads), 0, kMostThreads);
   return p;
 }
 

@@ -45,14 +45,18 @@ void make_durable(const std::string& path) {
   check_system(::fsync(fd), path, "write it to disk");
 }
 
-/// Runs fill(name of a temporary file in the same directory), and puts that file in place of `path`, or
-/// removes it.
+/// Runs fill(name of a temporary file in the same directory), and puts that file in place of `name`, or
+/// removes it. Links stay: what they lead to is replaced.
 template <class Fill>
-void replace_file(const std::string& path, Fill&& fill) {
+void replace_file(const std::string& name, Fill&& fill) {
   namespace fs = std::filesystem;
-  const std::string temporary = path + ".partial";
   std::error_code ignored;
-  check(!fs::is_directory(path, ignored), "write", "{}: cannot write it: it is a directory", path);
+  const fs::path leads_to = fs::is_symlink(name, ignored) ? fs::canonical(name, ignored) : fs::path();
+  const std::string path = leads_to.empty() ? name : leads_to.string();
+  const std::string temporary = path + ".partial";
+  const fs::file_status status = fs::status(path, ignored);  // a device must not be replaced by a file
+  check(!fs::exists(status) || fs::is_regular_file(status), "write", "{}: cannot write it: it is {}", path,
+        fs::is_directory(status) ? "a directory" : "not a file");
   try {
     fill(temporary);
     make_durable(temporary);

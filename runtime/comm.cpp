@@ -6,6 +6,7 @@
 #include <map>
 
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 namespace ssn {
 
@@ -84,7 +85,7 @@ std::uint32_t Comm::agree(std::uint32_t flags) {
 }
 
 void SoloComm::abort(std::string_view message, int exit_code) {
-  fmt::print(stderr, "error: {}\n", message);
+  write_stderr(fmt::format("error: {}\n", message));
   std::fflush(nullptr);
   std::_Exit(exit_code);
 }
@@ -124,9 +125,9 @@ void print_errors(const std::vector<Outcome>& outcomes) {
   }
   for (const auto& [message, ranks] : ranks_of) {
     if (ranks.size() == outcomes.size())
-      fmt::print(stderr, "error: {}\n", message);
+      write_stderr(fmt::format("error: {}\n", message));
     else
-      fmt::print(stderr, "error on rank {}: {}\n", fmt::join(ranks, ", "), message);
+      write_stderr(fmt::format("error on rank {}: {}\n", fmt::join(ranks, ", "), message));
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "runtime/comm.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "runtime/parallel.h"
 
 namespace ssn {
@@ -125,9 +126,7 @@ class MpiComm : public Comm {
     if (!uses_window_) return Storage::allocate(Device::cpu, bytes);
     free_released_windows();
     if (or_flags(!fits_shared_memory((bytes + 8192) * static_cast<std::size_t>(size_))) != 0) {
-      if (rank_ == 0)
-        fmt::print(stderr, "warning: /dev/shm has no room for {} x {} bytes: MPI sums them, slower\n", size_,
-                   bytes);
+      if (rank_ == 0) warn("/dev/shm has no room for {} x {} bytes: MPI sums them, slower", size_, bytes);
       return Storage::allocate(Device::cpu, bytes);
     }
     auto window = std::make_shared<Window>();
@@ -140,7 +139,7 @@ class MpiComm : public Comm {
   void barrier() override { check_mpi(MPI_Barrier(comm_), "barrier"); }
 
   [[noreturn]] void abort(std::string_view message, int exit_code) override {
-    fmt::print(stderr, "error on rank {}: {}\n", rank_, message);
+    write_stderr(fmt::format("error on rank {}: {}\n", rank_, message));
     std::fflush(nullptr);
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
@@ -337,9 +336,7 @@ void warn_of_singletons() {
   if (!tasks || std::atoi(tasks) <= 1 || environment("OMPI_COMM_WORLD_SIZE")) return;
   const char* task = environment("SLURM_PROCID");
   if (task && std::string_view(task) != "0") return;
-  fmt::print(stderr,
-             "warning: srun started {} tasks, but each is a run of its own: use mpirun, or srun --mpi=pmix\n",
-             tasks);
+  warn("srun started {} tasks, but each is a run of its own: use mpirun, or srun --mpi=pmix", tasks);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <hdf5.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -275,9 +276,12 @@ AttributeForm form_of(const Call& call, const Attribute& value) {
 
 /// The system's own words for what most often goes wrong, before the library is asked.
 void check_opens(const std::string& path, int flags, const char* action) {
-  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);  // waits for nobody at a pipe
   check(fd >= 0, "hdf5", "{}: cannot {}: {}", path, action, std::strerror(errno));
+  struct stat status {};
+  ::fstat(fd, &status);
   ::close(fd);
+  check(S_ISREG(status.st_mode), "hdf5", "{}: cannot {}: it is not a file", path, action);
 }
 
 }  // namespace

@@ -22,11 +22,15 @@ constexpr const char* kEraseLine = "\r\x1b[K";
 
 void write_above_live_line(const Log& log, std::string_view text) {
   const bool live = !log.live.empty();
-  fmt::print(stderr, "{}{}\n{}", live ? kEraseLine : "", text, log.live);
-  std::fflush(stderr);
+  write_stderr(fmt::format("{}{}\n{}", live ? kEraseLine : "", text, log.live));
 }
 
 }  // namespace
+
+void write_stderr(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
 
 void set_log(LogSettings settings) {
   std::lock_guard lock(state().mutex);
@@ -47,8 +51,7 @@ void set_live_line(std::string_view text) {
   std::lock_guard lock(log.mutex);
   if (log.live.empty() && text.empty()) return;
   log.live = text;
-  fmt::print(stderr, "{}{}", kEraseLine, text);
-  std::fflush(stderr);
+  write_stderr(fmt::format("{}{}", kEraseLine, text));
 }
 
 namespace detail {

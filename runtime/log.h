@@ -19,6 +19,9 @@ LogSettings log_settings();
 /// True the first time it is asked for this key in the process.
 bool first_time(std::string_view key);
 
+/// Text as it is. What cannot be written is lost: a full disk under a log must not end a run.
+void write_stderr(std::string_view text);
+
 /// A line that stays at the bottom of a terminal and is drawn over by the next one; empty removes it. Log
 /// lines go above it.
 void set_live_line(std::string_view text);

@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -28,8 +30,8 @@ std::string hint(std::string_view word, const std::vector<std::string>& candidat
 std::string expected_number(std::string_view kind, const Limits& limits) {
   const bool low = std::isfinite(limits.min), high = std::isfinite(limits.max);
   if (low && high)
-    return fmt::format("{} {} {} and at most {}", kind, limits.open ? "above" : "of at least", limits.min,
-                       limits.max);
+    return fmt::format("{} {} {} and {} {}", kind, limits.open ? "above" : "of at least", limits.min,
+                       limits.below ? "below" : "at most", limits.max);
   if (low) return fmt::format("{} {} {}", kind, limits.open ? "above" : "of at least", limits.min);
   if (high) return fmt::format("{} of at most {}", kind, limits.max);
   return std::string(kind);
@@ -37,7 +39,7 @@ std::string expected_number(std::string_view kind, const Limits& limits) {
 
 bool within(double value, const Limits& limits) {
   return std::isfinite(value) && (limits.open ? value > limits.min : value >= limits.min) &&
-         value <= limits.max;
+         (limits.below ? value < limits.max : value <= limits.max);
 }
 
 template <class T>
@@ -91,9 +93,14 @@ std::string toml_text(const std::string& text) {
 }
 
 std::string text_of_file(const std::string& path) {
-  std::ifstream file(path);
-  check_usage(file.good() && std::filesystem::is_regular_file(path), "options", "--config: cannot read {}",
-              path);
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path, error);  // first: opening a pipe would wait
+  std::ifstream file;
+  if (regular) file.open(path);
+  check_usage(file.is_open(), "options", "--config: cannot read {}: {}", path,
+              error     ? error.message()
+              : regular ? std::strerror(errno)
+                        : "it is not a file");
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -222,6 +229,9 @@ void Options::assign(Option& option, const std::string& text, std::string_view s
     if (text != "true" && text != "false") refuse("true or false");
     **truth = text == "true";
   } else {
+    check_usage(is_utf8(text), "options",
+                "{}: expected text in UTF-8, found other bytes: for a path, rename it or make a link to it",
+                source);
     const auto& choices = option.choices;
     if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end()) {
       fail_usage("options", "{}: expected one of {}, found '{}'{}", source, joined(choices), text,

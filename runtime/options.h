@@ -12,7 +12,8 @@ namespace ssn {
 struct Limits {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool open = false;  // min itself is not allowed
+  bool open = false;   // min itself is not allowed
+  bool below = false;  // max itself is not allowed
 };
 constexpr Limits at_least(double min) {
   return {.min = min};
@@ -22,6 +23,9 @@ constexpr Limits above(double min) {
 }
 constexpr Limits between(double min, double max) {
   return {.min = min, .max = max};
+}
+constexpr Limits half_open(double min, double max) {
+  return {.min = min, .max = max, .below = true};
 }
 
 /// The options of one command. Each is the flag `--name` and the key `name` of the TOML file given with

@@ -7,9 +7,12 @@
 // The only place with OpenMP pragmas.
 namespace ssn {
 
+/// More would only wait for each other, and the system may have no room for them.
+constexpr int kMostThreads = 1024;
+
 /// Threads that parallel loops use: OMP_NUM_THREADS or the cores this process may run on, until set.
 inline int num_threads() {
-  return omp_get_max_threads();
+  return std::min(omp_get_max_threads(), kMostThreads);
 }
 inline void set_num_threads(int n) {
   omp_set_num_threads(n);

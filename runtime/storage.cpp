@@ -1,5 +1,7 @@
 #include "runtime/storage.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -13,13 +15,18 @@
 #include "runtime/dispatch.h"
 
 namespace ssn {
+std::size_t physical_memory() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+}
+
 namespace memory {
 void* allocate(CpuQueue&, std::size_t bytes) {
-  void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  // More than there is would be given at first, and end the program at its use.
+  void* p = bytes <= physical_memory() ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
   const PoolStats s = p ? PoolStats{} : pool_stats(Device::cpu);
   check(p != nullptr, "allocate",
-        "no memory for {} bytes; {} bytes are held, {} of them in use: lower --batch", bytes, s.held,
-        s.in_use);
+        "no memory for {} bytes; {} bytes are held, {} of them in use: lower --batch or --input", bytes,
+        s.held, s.in_use);
   return p;
 }
 void release(CpuQueue&, void* data) {
@@ -54,17 +61,19 @@ class Pool {
 
   void* take(std::size_t bytes) {
     std::unique_lock lock(mutex_);
-    stats_.in_use += bytes;
-    stats_.peak = std::max(stats_.peak, stats_.in_use);
     if (auto it = free_.find(bytes); it != free_.end() && !it->second.empty()) {
       void* p = it->second.back();
       it->second.pop_back();
+      use(bytes);
       return p;
     }
+    lock.unlock();
+    void* p = on_queue(device_, "allocate", [&](auto& q) { return memory::allocate(q, bytes); });
+    lock.lock();
     stats_.held += bytes;
     ++stats_.requests_to_system;
-    lock.unlock();
-    return on_queue(device_, "allocate", [&](auto& q) { return memory::allocate(q, bytes); });
+    use(bytes);
+    return p;
   }
   void give(void* p, std::size_t bytes) {
     std::unique_lock lock(mutex_);
@@ -92,6 +101,11 @@ class Pool {
   }
 
  private:
+  void use(std::size_t bytes) {
+    stats_.in_use += bytes;
+    stats_.peak = std::max(stats_.peak, stats_.in_use);
+  }
+
   Device device_;
   std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> free_;

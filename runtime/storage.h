@@ -39,6 +39,9 @@ class Storage {
   std::shared_ptr<Block> block_;
 };
 
+/// Bytes of memory that this machine has.
+std::size_t physical_memory();
+
 /// What a device's pool holds, in bytes.
 struct PoolStats {
   std::size_t held = 0;    // taken from the system and not given back

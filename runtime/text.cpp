@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <vector>
 
@@ -43,6 +44,24 @@ std::string nearest_name(std::string_view word, std::span<const std::string> can
     if (distance < least) least = distance, nearest = candidate;
   }
   return nearest;
+}
+
+bool is_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const int ones = std::countl_one(first);  // the length, or 0 for ASCII
+    if (ones == 1 || ones > 4 || text.size() - i < std::max<std::size_t>(1, ones)) return false;
+    char32_t code = ones == 0 ? first : first & (0x7f >> ones);
+    for (int k = 1; k < ones; ++k) {
+      const auto next = static_cast<unsigned char>(text[i + k]);
+      if ((next & 0xc0) != 0x80) return false;
+      code = code << 6 | (next & 0x3f);
+    }
+    constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // shorter ones must be written shorter
+    if (code < kLeast[ones] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
+    i += std::max(1, ones);
+  }
+  return true;
 }
 
 std::string suggestion(std::string_view word, std::span<const std::string> candidates) {

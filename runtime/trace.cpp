@@ -1,15 +1,13 @@
 #include "runtime/trace.h"
 
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "runtime/error.h"
+#include "runtime/checkpoint.h"
 
 namespace ssn {
 namespace {
@@ -76,30 +74,26 @@ void start_trace(std::size_t max_events) {
 TraceWritten write_trace(const std::string& path, int rank) {
   detail::g_trace_on = false;
   Trace& trace = state();
-  const std::string temporary = path + ".tmp";
-  std::FILE* file = std::fopen(temporary.c_str(), "w");
-  check(file != nullptr, "trace", "cannot write {}: {}", temporary, std::strerror(errno));
   TraceWritten written;
   std::lock_guard lock(trace.mutex);
-  fmt::print(file, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-  fmt::print(file, R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":"rank {}"}}}})", rank, rank);
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  const auto put = [out = std::back_inserter(text)]<class... A>(fmt::format_string<A...> format,
+                                                                A&&... args) {
+    fmt::format_to(out, format, std::forward<A>(args)...);
+  };
+  put(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":"rank {}"}}}})", rank, rank);
   for (std::size_t thread = 0; thread < trace.threads.size(); ++thread) {
     std::lock_guard thread_lock(trace.threads[thread]->mutex);
     for (const Event& event : trace.threads[thread]->events) {
-      fmt::print(file, ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{}}}",
-                 rank, thread, static_cast<double>(event.begin) / 1e3,
-                 static_cast<double>(event.end - event.begin) / 1e3, nlohmann::json(event.name).dump());
+      put(",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{}}}", rank, thread,
+          static_cast<double>(event.begin) / 1e3, static_cast<double>(event.end - event.begin) / 1e3,
+          nlohmann::json(event.name).dump());
       ++written.events;
     }
   }
   written.dropped = trace.recorded - written.events;
-  fmt::print(file, "\n],\"otherData\":{{\"dropped\":{}}}}}\n", written.dropped);
-  const bool failed = std::ferror(file) != 0, closed = std::fclose(file) == 0;
-  if (failed || !closed || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const std::string reason = std::strerror(errno);
-    std::remove(temporary.c_str());
-    fail("trace", "cannot write {}: {}", path, reason);
-  }
+  put("\n],\"otherData\":{{\"dropped\":{}}}}}\n", written.dropped);
+  atomic_write_text(path, text);
   return written;
 }
 

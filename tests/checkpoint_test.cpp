@@ -214,7 +214,9 @@ TEST_F(Checkpoint, MissingOrForeignFiles) {
   write_bytes(file("text.h5"), std::string(5000, 'x'));
   EXPECT_NE(load("text.h5").find("not an HDF5 file"), std::string::npos);
   fs::create_directory(file("directory.h5"));
-  EXPECT_NE(load("directory.h5"), "");
+  EXPECT_NE(load("directory.h5").find("not a file"), std::string::npos);
+  ASSERT_EQ(mkfifo(file("pipe.h5").c_str(), 0600), 0);
+  EXPECT_NE(load("pipe.h5").find("not a file"), std::string::npos);
   {
     Hdf5File f = Hdf5File::create(file("other.h5"));
     f.write("x", Tensor::zeros(Shape{3}, DType::f32));
@@ -327,6 +329,19 @@ TEST_F(Checkpoint, TextReplacesText) {
   atomic_write_text(file("a.txt"), "");
   EXPECT_EQ(bytes_of(file("a.txt")), "");
   EXPECT_EQ(files(), std::vector<std::string>{"a.txt"});
+}
+
+TEST_F(Checkpoint, LinksAndDevicesStay) {
+  atomic_write_text(file("a.txt"), "old");
+  fs::create_symlink(file("a.txt"), file("link"));
+  atomic_write_text(file("link"), "new");
+  EXPECT_TRUE(fs::is_symlink(file("link")));
+  EXPECT_EQ(bytes_of(file("a.txt")), "new");
+  EXPECT_EQ(files(), (std::vector<std::string>{"a.txt", "link"}));
+  ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
+  EXPECT_NE(error_of([&] { atomic_write_text(file("pipe"), "x"); }).find("it is not a file"),
+            std::string::npos);
+  EXPECT_TRUE(fs::is_fifo(file("pipe")));
 }
 
 TEST_F(Checkpoint, ThreadsMayUseFilesOfTheirOwn) {

@@ -266,10 +266,12 @@ TEST(Datasets, WrongSpecificationsAreWrongUsage) {
   for (const char* detail : {"3x32x32", "3x32x32x10x100x1", "3x32x0x10x100", "3x32x-1x10x100", "axbxcxdxe",
                              "3x32x32x10x100 ", "x3x32x32x10", "3x32x32x10x"})
     expect_usage(std::string("synthetic:") + detail, {"expected synthetic:CxHxWxCLASSESxN"});
-  expect_usage("synthetic:3x100000x100000x10x1000", {"more than 64 GiB"});
+  expect_usage("synthetic:3x100000x100000x10x1000", {"GiB, more than this machine has"});
+  expect_usage("synthetic:1x1x1x2000000000x2000000000", {"more than this machine has"});
   expect_usage("synthetic:3x8x8x10x9", {"10 classes, but 9 images"});
   for (const char* size : {"", "3", "3x32", "3x32x32x1", "3x32xx", "0x8x8", "99999999999x1x1"})
     expect_error<UsageError>([&] { ImageSize::parse(size); }, {"expected CxHxW"});
+  expect_error<UsageError>([&] { ImageSize::parse("2x1000000000x1000000000"); }, {"at most 2^28 values"});
   EXPECT_EQ(ImageSize::parse("3x32x16"), (ImageSize{3, 32, 16}));
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/options.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -14,6 +15,7 @@ namespace {
 struct Trial {
   std::int64_t epochs = 60;
   double rate = 0.1;
+  double momentum = 0.9;
   std::string budget = "25%", weights = "eager", out, data;
   bool flip = true, overwrite = false;
 };
@@ -23,6 +25,7 @@ Options make(Trial& run) {
   options.section("Training")
       .add("epochs", run.epochs, "N", "passes over the training set", at_least(1))
       .add("lr", run.rate, "X", "learning rate", above(0))
+      .add("momentum", run.momentum, "X", "of the optimizer", half_open(0, 1))
       .add("budget", run.budget, "B", "parameters in the groups")
       .add("weights", run.weights, "W", "policy", {"eager", "lean"})
       .add("flip", run.flip, "flip images");
@@ -146,6 +149,9 @@ TEST(Options, WrongValuesAreNamed) {
   EXPECT_TRUE(has(refusal_of({"--lr", "0"}), "--lr: expected a number above 0, found '0'"));
   EXPECT_TRUE(has(refusal_of({"--lr", "nan"}), "found 'nan'"));
   EXPECT_TRUE(has(refusal_of({"--lr", "inf"}), "found 'inf'"));
+  EXPECT_TRUE(has(refusal_of({"--momentum", "1"}),
+                  "--momentum: expected a number of at least 0 and below 1, found '1'"));
+  EXPECT_TRUE(has(refusal_of({"--budget", "\xff"}), "--budget: expected text in UTF-8"));
   EXPECT_TRUE(has(refusal_of({"--weights", "eagre"}),
                   "expected one of eager, lean, found 'eagre'; did you mean eager?"));
   EXPECT_TRUE(has(refusal_of({"--flip=maybe"}), "--flip"));
@@ -165,7 +171,11 @@ TEST(Options, WrongFilesAreNamed) {
   EXPECT_TRUE(has(refusal_of_file("epochs = 3\nepochs = 4\n"), "line 2"));
   EXPECT_TRUE(has(refusal_of_file("epochs 3\n"), "line 1"));
   EXPECT_TRUE(has(refusal_of_file("overwrite = true\n"), "unknown key 'overwrite'"));
-  EXPECT_TRUE(has(refusal_of({"--config", "/nonexistent/run.toml"}), "/nonexistent/run.toml"));
+  EXPECT_TRUE(has(refusal_of({"--config", "/nonexistent/run.toml"}), "/nonexistent/run.toml: No such file"));
+  const File pipe("");
+  std::filesystem::remove(pipe.path);
+  ASSERT_EQ(mkfifo(pipe.path.c_str(), 0600), 0);
+  EXPECT_TRUE(has(refusal_of({"--config", pipe.path.string()}), "it is not a file"));
 }
 
 TEST(Options, WritesWhatItReads) {

@@ -1,4 +1,5 @@
 // Log, progress and trace.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -42,6 +43,18 @@ TEST_F(LogTest, WarnsOnce) {
               for (int i = 0; i < 3; ++i) warn_once("slow", "slow {}", i);
             }),
             "warning: slow 0\n");
+}
+
+TEST_F(LogTest, AFullDiskLosesMessagesOnly) {
+  const int kept = dup(STDERR_FILENO), full = open("/dev/full", O_WRONLY);
+  ASSERT_GE(kept, 0);
+  ASSERT_GE(full, 0);
+  dup2(full, STDERR_FILENO);
+  EXPECT_NO_THROW(warn("lost"));
+  EXPECT_NO_THROW(write_stderr("lost"));
+  dup2(kept, STDERR_FILENO);
+  close(full), close(kept);
+  EXPECT_EQ(stderr_of([] { info("seen"); }), "seen\n");
 }
 
 TEST_F(LogTest, LinesGoAboveTheLiveLine) {

@@ -26,5 +26,14 @@ TEST(Text, SuggestsNothingFarAway) {
   EXPECT_EQ(suggestion("xyz", kNames), "known: momentum, mapping, epochs, seed, batch");
 }
 
+TEST(Text, KnowsUtf8) {
+  for (const char* text :
+       {"", "plain", "Zürich", "€", "日本", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf", "\x7f"})
+    EXPECT_TRUE(is_utf8(text)) << text;
+  for (const char* text : {"\x80", "a\xff", "\xfe", "\xc3", "\xe2\x82", "\xe2\x82z", "\xc3z", "\xc0\xaf",
+                           "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80"})
+    EXPECT_FALSE(is_utf8(text)) << text;
+}
+
 }  // namespace
 }  // namespace ssn

@@ -9,6 +9,7 @@
 #include "runtime/error.h"
 #include "tests/close.h"
 #include "tests/training_run.h"
+#include "tools/training/run_directory.h"
 #include "tools/training/task.h"
 
 namespace ssn {
@@ -185,6 +186,19 @@ TEST(Training, RefusesADirectoryThatHoldsARun) {
   EXPECT_EQ(file_text(dir / "run/checkpoint.h5"), before);
   train_small({"--out", dir / "run", "--stop-after", "2", "--overwrite"});
   EXPECT_NE(file_text(dir / "run/checkpoint.h5"), before);
+  fs::remove(dir / "run/checkpoint.h5");
+  EXPECT_TRUE(has(refusal(train, small_run({"--out", dir / "run"})), "holds a run: replace it"));
+}
+
+TEST(Training, RefusesADirectoryThatIsInUse) {
+  const TemporaryDirectory dir("in_use");
+  SoloComm comm;
+  const Arguments run = small_run({"--out", dir / "run", "--overwrite"});
+  {
+    const RunDirectory other(comm, {.path = dir / "run", .resume = {}, .network = "wrn-10-1"});
+    EXPECT_TRUE(has(refusal(train, run), "another program is writing its run"));
+  }
+  output_of(train, run);
 }
 
 TEST(Training, RefusesACheckpointOfAnotherRun) {
@@ -201,6 +215,14 @@ TEST(Training, RefusesACheckpointOfAnotherRun) {
   EXPECT_TRUE(has(resumed({"--batch", "13"}), "--batch 12"));
   EXPECT_TRUE(has(resumed({"--seed", "1"}), "--seed 5"));
   EXPECT_TRUE(has(resumed({"--stop-after", "4"}), "is at step 5 already"));
+  const std::string config = file_text(dir / "run/config.toml");
+  EXPECT_TRUE(
+      has(resumed({"--data", "synthetic:1x9x6x3x50"}), "1x7x6 images of 3 classes, found 1x9x6 of 3"));
+  EXPECT_EQ(file_text(dir / "run/config.toml"), config);
+  train_small({"--out", dir / "second", "--stop-after", "1"});
+  const std::string second = file_text(dir / "second/checkpoint.h5");
+  EXPECT_TRUE(has(resumed({"--out", dir / "second"}), "second holds a run"));
+  EXPECT_EQ(file_text(dir / "second/checkpoint.h5"), second);
 }
 
 TEST(Training, RefusesWhatCannotBeBeforeItWritesAnything) {
@@ -219,6 +241,9 @@ TEST(Training, RefusesWhatCannotBeBeforeItWritesAnything) {
   EXPECT_TRUE(has(refused({"--data", "digit"}), "did you mean 'digits'"));
   EXPECT_TRUE(has(refused({"--lr-steps", "3,2"}), "--lr-steps"));
   EXPECT_TRUE(has(refused({"--warmup", "4"}), "--warmup"));
+  EXPECT_TRUE(has(refused({"--momentum", "1"}), "--momentum"));
+  EXPECT_TRUE(has(refused({"--label-smoothing", "1"}), "--label-smoothing"));
+  EXPECT_TRUE(has(refused({"--threads", "100000"}), "--threads"));
   EXPECT_TRUE(has(refused({"--epoch", "4"}), "did you mean --epochs?"));
 }
 

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/log.h"
+#include "runtime/parallel.h"
 #include "tools/commands.h"
 #include "tools/training/trainer.h"
 
@@ -30,7 +31,7 @@ int eval(Comm& comm, const Arguments& arguments) {
       .show_default("the one it was trained on")
       .add("batch", batch, "N", "samples at a time, over all ranks", between(1, 1 << 30))
       .add("device", device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
-      .add("threads", threads, "N", "threads of each rank", between(0, 1 << 16))
+      .add("threads", threads, "N", "threads of each rank", between(0, kMostThreads))
       .show_default("OMP_NUM_THREADS, or the rank's share of the cores")
       .add("json", json, "print the result as one JSON object")
       .flag_only()

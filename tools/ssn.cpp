@@ -1,7 +1,23 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "runtime/log.h"
 #include "tools/commands.h"
 
+namespace {
+
+/// Files must not get the numbers of closed standard streams, or messages would end up in them. Writing to a
+/// closed stdout goes on to fail.
+void hold_standard_streams() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDONLY);
+  if (fd >= 0) ::close(fd);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  hold_standard_streams();
   return ssn::run_ranks([&](ssn::Comm& comm) {
     ssn::set_log({.rank = comm.rank()});
     return ssn::run_command(comm, ssn::Arguments(argv + 1, argv + argc));

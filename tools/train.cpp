@@ -109,15 +109,25 @@ void describe(const Comm& comm, const TrainConfig& config, const Plan& plan) {
   info("{}, {} thread(s) each, {}", comm.text(), config.threads, config.device);
 }
 
-void finish_trace(const Comm& comm, const std::string& path) {
-  if (path.empty()) return;
-  const fs::path file = path;
-  const fs::path mine = comm.rank() == 0
-                            ? file
-                            : file.parent_path() / fmt::format("{}.rank{}{}", file.stem().string(),
-                                                               comm.rank(), file.extension().string());
-  const TraceWritten written = write_trace(mine.string(), comm.rank());
-  info("{}: {} spans, {} dropped", path, written.events, written.dropped);
+/// This rank's part of the trace.
+std::string trace_file(const Comm& comm, const fs::path& path) {
+  if (comm.rank() == 0) return path.string();
+  return path.parent_path() /
+         fmt::format("{}.rank{}{}", path.stem().string(), comm.rank(), path.extension().string());
+}
+
+/// Ranks that do not compute alike would wait for each other for ever.
+void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset) {
+  const TrainConfig& c = command.config;
+  std::string mine =
+      fmt::format("{} training and {} test images, --epochs {} --micro-batches {} --eval-every {}",
+                  dataset.train.size(), dataset.test.size(), c.epochs, c.micro_batches, c.eval_every);
+  for (const auto& [name, value] : identity(c)) mine += fmt::format(" --{} {}", name, value);
+  mine += fmt::format(" --stop-after {}", command.run.stop_after);
+  std::string first = mine;
+  comm.broadcast(first);
+  check_usage(comm.agree(first != mine) == 0, "train",
+              "the ranks differ in data or options: give all the same. The first has {}", first);
 }
 
 }  // namespace
@@ -138,18 +148,23 @@ int train(Comm& comm, const Arguments& arguments) {
   Model model(config, dataset.input, device);
   const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
   choose_threads(comm, config.threads, useful_threads(model.plan(), dataset.input.size, part));
+  check_alike(comm, command, dataset);
   describe(comm, config, model.plan());
   model.build(comm);
   const RunDirectory directory(comm, {run.out, run.resume, config.model, run.overwrite});
   const std::string config_text = options.to_toml();
-  directory.write(comm, "config.toml", config_text);
-  directory.write(comm, "plan.json", to_json(model.plan()).dump(1) + "\n");
-
   Trainer trainer(comm, model, {config, dataset, std::move(split), directory, config_text, run.stop_after});
   if (checkpoint) trainer.resume(*checkpoint);
   checkpoint.reset();
+  if (!run.trace.empty()) atomic_write_text(trace_file(comm, run.trace), "");  // finds out now if it cannot
+  directory.write(comm, "config.toml", config_text);
+  directory.write(comm, "plan.json", to_json(model.plan()).dump(1) + "\n");
+
   const TrainResult result = trainer.run();
-  finish_trace(comm, run.trace);
+  if (!run.trace.empty()) {
+    const TraceWritten written = write_trace(trace_file(comm, run.trace), comm.rank());
+    info("{}: {} spans, {} dropped", run.trace, written.events, written.dropped);
+  }
   print_result(comm, run.json ? result_json(comm, command, model, directory, result).dump()
                               : result_text(directory, result));
   return result.ending == Ending::signal ? kStopped : 0;

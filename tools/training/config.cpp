@@ -49,9 +49,10 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("schedule", c.schedule, "NAME", "of the learning rate after that", {"cosine", "steps", "constant"})
       .add("lr-steps", c.lr_steps, "E,E,...", "steps: epochs after which the learning rate falls")
       .add("lr-factor", c.lr_factor, "X", "steps: by this factor", between(0, 1))
-      .add("momentum", c.momentum, "X", "Nesterov's momentum", between(0, 1))
+      .add("momentum", c.momentum, "X", "Nesterov's momentum", half_open(0, 1))
       .add("decay", c.decay, "X", "weight decay", at_least(0))
-      .add("label-smoothing", c.label_smoothing, "X", "probability taken from the true class", between(0, 1));
+      .add("label-smoothing", c.label_smoothing, "X", "probability taken from the true class",
+           half_open(0, 1));
   options.section("Data")
       .add("flip", c.flip, "mirror every second training image")
       .show_default("as usual for the data")
@@ -64,7 +65,7 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("eval-every", c.eval_every, "EPOCHS", "between evaluations; 0: at the end only", between(0, 1e9));
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
-      .add("threads", c.threads, "N", "threads of each rank", between(0, 1 << 16))
+      .add("threads", c.threads, "N", "threads of each rank", between(0, kMostThreads))
       .show_default("OMP_NUM_THREADS, or the rank's share of the cores, fewer for a small network")
       .add("seed", c.seed, "N", "of all that is drawn: same seed, ranks and threads, same bits", at_least(0));
 }

@@ -1,5 +1,10 @@
 #include "tools/training/run_directory.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <ctime>
 #include <filesystem>
 
@@ -43,28 +48,42 @@ bool holds_run(const fs::path& path) {
   return false;
 }
 
-fs::path open(const RunDirectory::Request& request) {
-  if (request.path.empty() && request.resume.empty()) return create_named(request.network);
-  const fs::path path =
-      request.path.empty() ? fs::absolute(request.resume).parent_path() : fs::path(request.path);
-  if (!request.resume.empty()) return create(path), path;
-  check_usage(request.overwrite || !holds_run(path), "run directory",
-              "{} holds a run: go on with --resume {}/checkpoint.h5, replace it with --overwrite, or choose "
-              "another --out",
-              path.string(), path.string());
-  create(path);
+/// Held by the result. Two programs would each replace the files of the other.
+std::shared_ptr<void> lock(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool taken = ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  std::shared_ptr<void> held(nullptr, [fd](void*) { ::close(fd); });
+  check_usage(!taken, "run directory",
+              "another program is writing its run into {}: wait for its end, or choose another --out",
+              path.string());
+  return held;
+}
+
+void make_room(const fs::path& path, bool overwrite) {
+  std::error_code error;
+  const bool goes_on = fs::exists(path / "checkpoint.h5", error);
+  check_usage(overwrite || !holds_run(path), "run directory",
+              "{} holds a run: {}replace it with --overwrite, or choose another --out", path.string(),
+              goes_on ? fmt::format("go on with --resume {}/checkpoint.h5, ", path.string()) : "");
   for (const char* file : kFiles) {
-    std::error_code error;
     fs::remove(path / file, error);
     check(!error, "run directory", "cannot remove {}: {}", (path / file).string(), error.message());
   }
-  return path;
 }
 
 }  // namespace
 
 RunDirectory::RunDirectory(Comm& comm, const Request& request) {
-  on_root(comm, [&] { path_ = open(request).string(); });
+  on_root(comm, [&] {
+    const fs::path resumed = request.resume.empty() ? "" : fs::absolute(request.resume).parent_path();
+    fs::path path = request.path.empty() ? resumed : fs::path(request.path);
+    if (path.empty()) path = create_named(request.network);
+    create(path);
+    lock_ = lock(path);
+    std::error_code error;
+    if (!fs::equivalent(path, resumed, error)) make_room(path, request.overwrite);
+    path_ = path.string();
+  });
   comm.broadcast(path_);
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <string>
 
 #include "runtime/comm.h"
@@ -16,8 +17,8 @@ class RunDirectory {
     std::string network;  // for the name
     bool overwrite = false;
   };
-  /// Refuses a directory that holds a run, unless that is resumed or to be overwritten; then its files are
-  /// removed. Creates it otherwise.
+  /// Creates the directory, or refuses one that holds a run, unless that run is to go on, or to be
+  /// overwritten: then its files are removed. While this lives, no other program can open it.
   RunDirectory(Comm& comm, const Request& request);
 
   const std::string& path() const { return path_; }
@@ -26,6 +27,7 @@ class RunDirectory {
 
  private:
   std::string path_;
+  std::shared_ptr<void> lock_;  // of rank 0
 };
 
 }  // namespace ssn

@@ -235,8 +235,6 @@ TrainResult Trainer::run() {
   const auto start = Clock::now();
   first_step_ = steps_done();
   first_bytes_ = comm_.traffic().sum.bytes;
-  check_usage(stop_after_ == 0 || stop_after_ > first_step_, "train",
-              "--stop-after {}: the checkpoint is at step {} already", stop_after_, first_step_);
   {
     Progress progress(config_.epochs, steps_per_epoch_, first_step_);
     Prefetcher batches(train_, {.epoch = epoch_,
@@ -287,6 +285,10 @@ void Trainer::save(std::string_view name) {
 }
 
 void Trainer::resume(const Archive& archive) {
+  const InputShape before = stored_input(archive);
+  check_usage(before == model_.input(), "train",
+              "--resume: it was trained on {} images of {} classes, found {} of {}: has the data changed?",
+              before.size.text(), before.classes, model_.input().size.text(), model_.input().classes);
   restore_model(model_, archive);
   for (const Parameters::Entry& entry : model_.parameters.entries()) {
     const Tensor& velocity = archive.tensor("velocity/" + entry.name);
@@ -302,6 +304,8 @@ void Trainer::resume(const Archive& archive) {
   step_ = archive.attribute<std::int64_t>("trainer/step");
   check(epoch_ >= 0 && step_ >= 0 && step_ < steps_per_epoch_, "checkpoint",
         "it is at step {} of epoch {}, which is not possible", step_, epoch_);
+  check_usage(stop_after_ == 0 || stop_after_ > steps_done(), "train",
+              "--stop-after {}: the checkpoint is at step {} already", stop_after_, steps_done());
   best_error_ = archive.attribute<double>("trainer/best_error");
   restore_own(archive);
   on_root(comm_, [&] { metrics_file_ = MetricsFile(directory_.file("metrics.jsonl"), epoch_); });
