@@ -9,11 +9,10 @@
 namespace ssn::kernels {
 namespace {
 
-constexpr std::int64_t kStretch = 4096;      // elements of theta that one partial sum covers; fixes the bits
-constexpr std::int64_t kRun = 4 * kStretch;  // elements of theta that are walked without a jump
-constexpr std::int64_t kChunk = 4096;        // elements of a weight that are made at once, at most
-constexpr std::int64_t kNear = 512 << 10;    // bytes that a core finds in a cache of its own
-constexpr std::int64_t kCached = 16 << 20;   // bytes of weights that a later reader finds in the caches
+constexpr std::int64_t kStretch = 4096;     // elements of theta that one partial sum covers; fixes the bits
+constexpr std::int64_t kChunk = 4096;       // elements of a weight that are made at once, at most
+constexpr std::int64_t kNear = 512 << 10;   // bytes that a core finds in a cache of its own
+constexpr std::int64_t kCached = 16 << 20;  // bytes of weights that a later reader finds in the caches
 
 template <class T>
 using Layers = std::span<const GeneratedLayer<T>>;
@@ -250,14 +249,21 @@ template <class T>
 void generate_backward(CpuQueue&, Layers<T> layers, std::int64_t group_size, const T* theta, T* theta_grad,
                        T* workspace, void* plain) {
   const Meetings<T> m = find_meetings(layers, group_size, plain);
-  const std::int64_t period = common_period(layers, group_size, kStretch);
-  const StretchOrder order{group_size, period ? period : std::max<std::int64_t>(group_size, 1), kRun};
+  std::int64_t period = common_period(layers, group_size, kStretch), run = kStretch;
+  if (period == 0) {
+    period = std::max<std::int64_t>(group_size, 1);
+  } else if (period <
+             group_size) {  // jumps cost, but gradients read in one round should stay near to the next
+    const std::int64_t fits =
+        4 * kNear / (ceil_div(group_size, period) * static_cast<std::int64_t>(sizeof(T)));
+    run = std::clamp<std::int64_t>(fits / kStretch, 2, 8) * kStretch;
+  }
+  const StretchOrder order{group_size, period, run};
   parallel_for(order.size(), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t place = begin; place < end; ++place) {
-      const std::int64_t run = order.at(place);
-      if (run < 0) continue;
-      const std::int64_t last = std::min((run + 1) * kRun, group_size);
-      for (std::int64_t at = run * kRun; at < last; at += kStretch)
+      const std::int64_t first = order.at(place) * run;
+      if (first < 0) continue;
+      for (std::int64_t at = first; at < std::min(first + run, group_size); at += kStretch)
         add_stretch(m, at / kStretch, theta, theta_grad, workspace);
     }
   });

@@ -45,38 +45,37 @@ SSN_CLONES void combine(int count, bool add, std::int64_t n, const T* a, const T
 }
 
 template <class T, int B>
-[[gnu::always_inline]] inline void add_scaled_terms(std::int64_t n, const T* theta, const T* a,
-                                                    const T* const* g, T* theta_grad, T* dots) {
+[[gnu::always_inline]] inline void add_scaled_terms(std::int64_t n, const T* theta, const T* coefficients,
+                                                    const T* const* grads, T* theta_grad, T* dots) {
   constexpr int L = 64 / sizeof(T);
   typedef T Lanes __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
+  T a[B];
+  const T* g[B];  // copies: stores to theta_grad cannot change them
+  std::copy_n(coefficients, B, a);
+  std::copy_n(grads, B, g);
   Lanes sums[B] = {};
-  const auto step = [&](const Lanes& t, const Lanes* x, Lanes& d) __attribute__((always_inline)) {
-    for (int b = 0; b < B; ++b)
-      for (int l = 0; l < L; ++l) {
-        sums[b][l] = std::fma(t[l], x[b][l], sums[b][l]);
-        d[l] = std::fma(a[b], x[b][l], d[l]);
-      }
-  };
   std::int64_t i = 0;
   for (; i + L <= n; i += L) {
-    Lanes x[B];
-    for (int b = 0; b < B; ++b) x[b] = *reinterpret_cast<const Lanes*>(g[b] + i);
+    const Lanes t = *reinterpret_cast<const Lanes*>(theta + i);
     Lanes d = *reinterpret_cast<const Lanes*>(theta_grad + i);
-    step(*reinterpret_cast<const Lanes*>(theta + i), x, d);
+    for (int b = 0; b < B; ++b) {
+      const Lanes x = *reinterpret_cast<const Lanes*>(g[b] + i);
+      sums[b] = t * x + sums[b];  // both are contracted to fused operations
+      d = a[b] * x + d;
+    }
     *reinterpret_cast<Lanes*>(theta_grad + i) = d;
   }
-  if (i < n) {  // the rest, filled up with zeros
-    Lanes t{}, x[B] = {}, d{};
-    std::memcpy(&t, theta + i, bytes_of<T>(n - i));
-    std::memcpy(&d, theta_grad + i, bytes_of<T>(n - i));
-    for (int b = 0; b < B; ++b) std::memcpy(&x[b], g[b] + i, bytes_of<T>(n - i));
-    step(t, x, d);
-    std::memcpy(theta_grad + i, &d, bytes_of<T>(n - i));
-  }
+  for (int b = 0; b < B; ++b)
+    for (std::int64_t j = i; j < n; ++j) {
+      sums[b][j - i] = std::fma(theta[j], g[b][j], sums[b][j - i]);
+      theta_grad[j] = std::fma(a[b], g[b][j], theta_grad[j]);
+    }
   for (int b = 0; b < B; ++b) {
+    T lanes[L];
+    std::memcpy(lanes, &sums[b], sizeof(lanes));
     for (int half = L / 2; half > 0; half /= 2)
-      for (int l = 0; l < half; ++l) sums[b][l] += sums[b][l + half];
-    dots[b] = sums[b][0];
+      for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+    dots[b] = lanes[0];
   }
 }
 
