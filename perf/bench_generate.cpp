@@ -121,7 +121,7 @@ struct Workload {
   }
 };
 
-/// The obvious loops, a layer at a time: the compiler vectorises them, threads share a layer.
+/// The obvious loops, a layer at a time, as the compiler leaves them; threads share a layer.
 void plain_forward(const Workload& w) {
   const float* theta = w.theta.data<float>();
   for (const Layer& l : w.forward)
