@@ -50,9 +50,9 @@ void make_durable(const std::string& path) {
 template <class Fill>
 void replace_file(const std::string& name, Fill&& fill) {
   namespace fs = std::filesystem;
-  std::error_code ignored;
-  const fs::path leads_to = fs::is_symlink(name, ignored) ? fs::canonical(name, ignored) : fs::path();
-  const std::string path = leads_to.empty() ? name : leads_to.string();
+  std::error_code ignored, lost;
+  const std::string path = fs::is_symlink(name, ignored) ? fs::canonical(name, lost).string() : name;
+  check(!lost, "write", "{}: cannot write it: it is a link that leads nowhere", name);
   const std::string temporary = path + ".partial";
   const fs::file_status status = fs::status(path, ignored);  // a device must not be replaced by a file
   check(!fs::exists(status) || fs::is_regular_file(status), "write", "{}: cannot write it: it is {}", path,

@@ -338,6 +338,9 @@ TEST_F(Checkpoint, LinksAndDevicesStay) {
   EXPECT_TRUE(fs::is_symlink(file("link")));
   EXPECT_EQ(bytes_of(file("a.txt")), "new");
   EXPECT_EQ(files(), (std::vector<std::string>{"a.txt", "link"}));
+  fs::create_symlink(file("none"), file("lost"));
+  EXPECT_NE(error_of([&] { atomic_write_text(file("lost"), "x"); }).find("leads nowhere"), std::string::npos);
+  EXPECT_TRUE(fs::is_symlink(file("lost")));
   ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
   EXPECT_NE(error_of([&] { atomic_write_text(file("pipe"), "x"); }).find("it is not a file"),
             std::string::npos);
