@@ -48,28 +48,27 @@ template <class T, int B>
 [[gnu::always_inline]] inline void add_scaled_terms(std::int64_t n, const T* theta, const T* coefficients,
                                                     const T* const* grads, T* theta_grad, T* dots) {
   constexpr int L = 64 / sizeof(T);
+  constexpr std::int64_t kBlock = 32 * L;  // what the first loop reads, the second finds close at hand
   typedef T Lanes __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
   T a[B];
   const T* g[B];  // copies: stores to theta_grad cannot change them
   std::copy_n(coefficients, B, a);
   std::copy_n(grads, B, g);
   Lanes sums[B] = {};
-  std::int64_t i = 0;
-  for (; i + L <= n; i += L) {
-    const Lanes t = *reinterpret_cast<const Lanes*>(theta + i);
-    Lanes d = *reinterpret_cast<const Lanes*>(theta_grad + i);
-    for (int b = 0; b < B; ++b) {
-      const Lanes x = *reinterpret_cast<const Lanes*>(g[b] + i);
-      sums[b] = t * x + sums[b];  // both are contracted to fused operations
-      d = a[b] * x + d;
+  for (std::int64_t at = 0; at < n; at += kBlock) {
+    const std::int64_t end = std::min(at + kBlock, n), whole = end - (end - at) % L;
+#pragma omp simd
+    for (std::int64_t i = at; i < end; ++i) {
+      T d = theta_grad[i];
+      for (int b = 0; b < B; ++b) d = std::fma(a[b], g[b][i], d);
+      theta_grad[i] = d;
     }
-    *reinterpret_cast<Lanes*>(theta_grad + i) = d;
+    for (std::int64_t i = at; i < whole; i += L)
+      for (int b = 0; b < B; ++b)
+        sums[b] += *reinterpret_cast<const Lanes*>(theta + i) * *reinterpret_cast<const Lanes*>(g[b] + i);
+    for (std::int64_t i = whole; i < end; ++i)
+      for (int b = 0; b < B; ++b) sums[b][i - whole] += theta[i] * g[b][i];
   }
-  for (int b = 0; b < B; ++b)
-    for (std::int64_t j = i; j < n; ++j) {
-      sums[b][j - i] = std::fma(theta[j], g[b][j], sums[b][j - i]);
-      theta_grad[j] = std::fma(a[b], g[b][j], theta_grad[j]);
-    }
   for (int b = 0; b < B; ++b) {
     T lanes[L];
     std::memcpy(lanes, &sums[b], sizeof(lanes));
