@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <mutex>
-#include <set>
 
 namespace ssn {
 namespace {
@@ -11,7 +10,6 @@ struct Log {
   std::mutex mutex;
   LogSettings settings;
   std::string live;
-  std::set<std::string, std::less<>> seen;
 };
 Log& state() {
   static Log* log = new Log;  // never destroyed: destructors of static objects may still log
@@ -39,11 +37,6 @@ void set_log(LogSettings settings) {
 LogSettings log_settings() {
   std::lock_guard lock(state().mutex);
   return state().settings;
-}
-
-bool first_time(std::string_view key) {
-  std::lock_guard lock(state().mutex);
-  return state().seen.emplace(key).second;
 }
 
 void set_live_line(std::string_view text) {

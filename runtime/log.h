@@ -16,9 +16,6 @@ struct LogSettings {
 void set_log(LogSettings settings);
 LogSettings log_settings();
 
-/// True the first time it is asked for this key in the process.
-bool first_time(std::string_view key);
-
 /// Text as it is. What cannot be written is lost: a full disk under a log must not end a run.
 void write_stderr(std::string_view text);
 
@@ -38,11 +35,6 @@ void info(fmt::format_string<A...> format, A&&... args) {
 template <class... A>
 void warn(fmt::format_string<A...> format, A&&... args) {
   detail::log_warning(fmt::format(format, std::forward<A>(args)...));
-}
-/// Warns the first time only; `key` tells what it is about.
-template <class... A>
-void warn_once(std::string_view key, fmt::format_string<A...> format, A&&... args) {
-  if (first_time(key)) warn(format, std::forward<A>(args)...);
 }
 
 }  // namespace ssn

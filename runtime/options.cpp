@@ -138,42 +138,26 @@ Options& Options::add(std::string name, std::int64_t& value, std::string unit, s
   return insert({.name = std::move(name),
                  .unit = std::move(unit),
                  .help = std::move(help),
-                 .section = {},
-                 .default_text = {},
                  .value = &value,
-                 .limits = limits,
-                 .choices = {}});
+                 .limits = limits});
 }
 Options& Options::add(std::string name, double& value, std::string unit, std::string help, Limits limits) {
   return insert({.name = std::move(name),
                  .unit = std::move(unit),
                  .help = std::move(help),
-                 .section = {},
-                 .default_text = {},
                  .value = &value,
-                 .limits = limits,
-                 .choices = {}});
+                 .limits = limits});
 }
 Options& Options::add(std::string name, std::string& value, std::string unit, std::string help,
                       std::vector<std::string> choices) {
   return insert({.name = std::move(name),
                  .unit = std::move(unit),
                  .help = std::move(help),
-                 .section = {},
-                 .default_text = {},
                  .value = &value,
-                 .limits = {},
                  .choices = std::move(choices)});
 }
 Options& Options::add(std::string name, bool& value, std::string help) {
-  return insert({.name = std::move(name),
-                 .unit = {},
-                 .help = std::move(help),
-                 .section = {},
-                 .default_text = {},
-                 .value = &value,
-                 .limits = {},
-                 .choices = {}});
+  return insert({.name = std::move(name), .unit = {}, .help = std::move(help), .value = &value});
 }
 Options& Options::positional(std::string name, std::string& value, std::string help) {
   add(std::move(name), value, "", std::move(help));

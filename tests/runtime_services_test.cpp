@@ -38,13 +38,6 @@ TEST_F(LogTest, InfoIsOfRankZeroAndNotQuiet) {
   EXPECT_EQ(stderr_of([] { warn("b"); }), "warning: rank 2: b\n");
 }
 
-TEST_F(LogTest, WarnsOnce) {
-  EXPECT_EQ(stderr_of([] {
-              for (int i = 0; i < 3; ++i) warn_once("slow", "slow {}", i);
-            }),
-            "warning: slow 0\n");
-}
-
 TEST_F(LogTest, AFullDiskLosesMessagesOnly) {
   const int kept = dup(STDERR_FILENO), full = open("/dev/full", O_WRONLY);
   ASSERT_GE(kept, 0);

@@ -243,6 +243,7 @@ TEST(Training, RefusesWhatCannotBeBeforeItWritesAnything) {
   EXPECT_TRUE(has(refused({"--warmup", "4"}), "--warmup"));
   EXPECT_TRUE(has(refused({"--momentum", "1"}), "--momentum"));
   EXPECT_TRUE(has(refused({"--label-smoothing", "1"}), "--label-smoothing"));
+  EXPECT_TRUE(has(refused({"--device", "cuda"}), "use cpu"));
   EXPECT_TRUE(has(refused({"--threads", "100000"}), "--threads"));
   EXPECT_TRUE(has(refused({"--epoch", "4"}), "did you mean --epochs?"));
 }

@@ -8,6 +8,7 @@ namespace ssn {
 
 CudaQueue& cuda_queue() {
   static CudaQueue queue = [] {
+    check(cuda_device_count() > 0, "cuda_queue", "there is no CUDA device, or no driver for it: use the CPU");
     CudaQueue q;
     cuda_check(cudaStreamCreateWithFlags(&q.stream, cudaStreamNonBlocking), "cuda_queue");
     return q;

@@ -6,7 +6,6 @@
 
 #include "layers/models/zoo.h"
 #include "runtime/binding.h"
-#include "runtime/config.h"
 #include "runtime/log.h"
 #include "runtime/parallel.h"
 
@@ -123,10 +122,10 @@ PlanOptions plan_options(const TrainConfig& c) {
 }
 
 Device choose_device(std::string& device) {
-  check_usage(device != "cuda" || build::has_cuda, "device",
-              "--device cuda: this program was built without CUDA; use cpu");
-  if (device == "auto") device = "cpu";
-  return device == "cuda" ? Device::cuda : Device::cpu;
+  check_usage(device != "cuda", "device",
+              "--device cuda: convolution and matrix product run on the CPU only so far; use cpu");
+  device = "cpu";
+  return Device::cpu;
 }
 
 void choose_threads(Comm& comm, std::int64_t& threads, std::int64_t most) {

@@ -45,7 +45,8 @@ void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig
 
 DatasetOptions dataset_options(const TrainConfig& config);
 PlanOptions plan_options(const TrainConfig& config);
-/// Of --device; auto is replaced by the device it stands for.
+/// Of --device; auto is replaced by the device it stands for. No network runs on CUDA yet: that is a
+/// UsageError.
 Device choose_device(std::string& device);
 /// Sets the threads of this rank: `threads`; if 0, as many as it should use, but not more than `most`. Warns
 /// where the launcher's binding slows the ranks down.
