@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -68,13 +69,24 @@ struct WeightRule {
   Shape shape;
   std::vector<std::int64_t> offsets;  // starts of the templates in theta; one for exact
   std::int64_t window = 9;            // of the masks
+  std::int64_t tile = 0;              // tiles: the first elements of theta, which are repeated; 0: all
+  double gain = 1;                    // a fixed factor of the whole weight
+  bool softmax = false;               // templates: of the coefficients, before they are used
+  /// Templates and exact: what is combined is not a weight but a (rows, cols) matrix, which is then resized
+  /// bilinearly (half-pixel centres, no antialias) to (to_rows, to_cols), the weight's elements.
+  struct Resize {
+    std::int64_t rows, cols, to_rows, to_cols;
+  };
+  std::optional<Resize> resize = {};
 };
-/// A rule with what it reads: the group's theta (N), and the layer's coefficients: alpha (K_i) or the mask
-/// (at least tiles − 1, window), none for exact.
+/// A rule with what it reads: the group's theta (N), and the layer's coefficients: alpha (K_i), or phi (E)
+/// with a projection, which gives alpha = W phi + b; none: the mean of the templates. Tiles: the mask (at
+/// least tiles − 1, window); none: plain repetition. Exact: none.
 struct WeightRecipe {
   WeightRule rule;
   Var theta;
-  Var coefficients;
+  Var coefficients = {};
+  Var projection = {}, projection_bias = {};  // W (K_i, E) and b (K_i), which layers may share
 };
 /// The layers' weights in one call; all of one group. An exact weight is a view of theta, without a copy.
 std::vector<Tensor> generate(std::span<const WeightRecipe> recipes);

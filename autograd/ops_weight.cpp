@@ -13,7 +13,8 @@ std::int64_t masks_of(std::int64_t n, std::int64_t group_size) {
 }
 
 void check_recipe(const WeightRecipe& r, Where where) {
-  const auto& [rule, theta, coefficients] = r;
+  const WeightRule& rule = r.rule;
+  const Var &theta = r.theta, &coefficients = r.coefficients;
   const std::int64_t n = rule.shape.size();
   check(theta && theta.shape().rank() == 1 && (theta.size() > 0 || n == 0), where,
         "theta must be a vector of the group's parameters, and not empty");
@@ -54,7 +55,8 @@ void check_recipes(std::span<const WeightRecipe> recipes, Where where) {
 template <class T>
 kernels::GeneratedLayer<T> layer_of(const WeightRecipe& r) {
   using L = kernels::GeneratedLayer<T>;
-  const auto& [rule, theta, coefficients] = r;
+  const WeightRule& rule = r.rule;
+  const Var& coefficients = r.coefficients;
   L layer{};
   layer.method = rule.method == Method::tiles   ? L::Method::tiles
                  : rule.method == Method::exact ? L::Method::exact
@@ -144,10 +146,11 @@ void generate_backward(std::span<const WeightRecipe> recipes, std::span<const Te
 
 Var generated_weight(const WeightRecipe& recipe) {
   check_recipe(recipe, "generated_weight");
-  const auto& [rule, theta, coefficients] = recipe;
+  const WeightRule& rule = recipe.rule;
+  const Var &theta = recipe.theta, &coefficients = recipe.coefficients;
   std::vector<Var> inputs{theta};
   if (coefficients) inputs.push_back(coefficients);
-  const auto backward = [rule = rule](const Tensor& gy, std::span<const Var> in) {
+  const auto backward = [rule](const Tensor& gy, std::span<const Var> in) {
     const WeightRecipe r{rule, in[0], in.size() > 1 ? in[1] : Var()};
     generate_backward({&r, 1}, {&gy, 1});
   };

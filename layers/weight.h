@@ -17,6 +17,7 @@ struct WeightRequest {
   WeightKind kind;
   Shape shape;
   std::int64_t fan_in;
+  bool norm_follows = false;  // the scale of the weight does not matter
 };
 
 /// Answers requests for weights: the only thing a layer knows about parameter sharing.

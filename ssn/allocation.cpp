@@ -10,7 +10,7 @@
 
 namespace ssn {
 namespace {
-constexpr std::string_view kNames[] = {"cursor", "ref_block"};
+constexpr std::string_view kNames[] = {"cursor", "ref_block", "resized"};
 
 std::int64_t sum(std::span<const std::int64_t> values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});

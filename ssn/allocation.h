@@ -29,6 +29,8 @@ std::vector<std::vector<int>> by_frequency(std::span<const Shape> shapes);
 enum class Allocation : std::uint8_t {
   cursor,     // the next free slots, slots being multiples of the layer's size
   ref_block,  // the published code's: a counter for each length of a layer's templates
+  resized,  // every layer takes the same K templates of ⌊N/K⌋, as matrices resized to its shape: what the
+            // preliminary training does (paper section 3.3)
 };
 std::string_view name_of(Allocation allocation);
 Allocation allocation_rule(std::string_view name);

@@ -8,7 +8,7 @@
 
 namespace ssn {
 namespace {
-constexpr std::string_view kNames[] = {"single", "random"};
+constexpr std::string_view kNames[] = {"single", "random", "shape", "type", "file", "learned"};
 
 std::vector<int> random_groups(int layers, int groups, std::uint64_t seed) {
   const Random order_draws(seed, "mapping/order"), group_draws(seed, "mapping/group");
@@ -36,8 +36,8 @@ std::vector<int> numbered_by_appearance(std::vector<int> label, int groups) {
 std::string_view name_of(MappingKind kind) {
   return kNames[static_cast<int>(kind)];
 }
-MappingKind mapping_kind(std::string_view name) {
-  return enum_of<MappingKind>("mapping", name, kNames);
+Mapping parse_mapping(std::string_view text) {
+  return {.kind = enum_of<MappingKind>("mapping", text, kNames)};
 }
 
 std::vector<int> assign_groups(const Mapping& mapping, std::span<const WeightRequest> layers,
@@ -56,6 +56,7 @@ std::vector<int> assign_groups(const Mapping& mapping, std::span<const WeightReq
       check_usage(mapping.groups <= count, "mapping", "{} groups for {} layers: at most one group a layer",
                   mapping.groups, count);
       return numbered_by_appearance(random_groups(count, mapping.groups, seed), mapping.groups);
+    default: break;
   }
   fail("mapping", "kind {} is unknown", static_cast<int>(mapping.kind));
 }

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -10,17 +12,31 @@ namespace ssn {
 
 /// How layers are assigned to parameter groups (paper section 3.3).
 enum class MappingKind : std::uint8_t {
-  single,  // all in one group
-  random,  // into P groups by chance, none empty
+  single,   // all in one group
+  random,   // into P groups by chance, none empty
+  shape,    // a group for each kind and shape
+  type,     // a group for each kind
+  file,     // as a mapping file says
+  learned,  // by what a preliminary training found (ssn/search.h)
 };
+/// Layer names → group numbers (any that are not negative).
+using Labels = std::map<std::string, int, std::less<>>;
 struct Mapping {
   MappingKind kind = MappingKind::single;
-  int groups = 0;  // P; 0 leaves it to the kind
+  int groups = 0;           // P; 0 leaves it to the kind
+  std::string source = {};  // file: its path, for messages
+  Labels labels = {};       // file and learned: of every layer
 };
 
 std::string_view name_of(MappingKind kind);
-/// An unknown name is a UsageError that suggests the nearest.
-MappingKind mapping_kind(std::string_view name);
+/// `text` is the name of a kind, or else the path of a mapping file, which is not read. Neither the one nor
+/// the other is a UsageError that suggests the nearest name.
+Mapping parse_mapping(std::string_view text);
+
+/// Mapping files are JSON objects: layer name → group number; values that are no numbers are notes. A file
+/// that cannot be read, a number that is no group and a name that is there twice are a UsageError.
+Labels parse_labels(const std::string& json, const std::string& source);
+Labels read_labels(const std::string& path);
 
 /// Each layer's group, numbered 0, 1, ... by first appearance. A kind and a number of groups that contradict
 /// each other or do not fit the network are a UsageError.

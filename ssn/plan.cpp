@@ -10,8 +10,13 @@
 
 namespace ssn {
 namespace {
-constexpr std::string_view kCombine[] = {"wavg"};
-constexpr std::string_view kUpsample[] = {"mask"};
+constexpr std::string_view kCombine[] = {"emb", "wavg", "avg", "rr"};
+constexpr std::string_view kUpsample[] = {"mask", "inter", "repeat"};
+constexpr std::string_view kInter[] = {"aspect", "1d", "ref"};
+constexpr std::string_view kMaskScope[] = {"group", "layer"};
+constexpr std::string_view kMaskInit[] = {"small", "ones", "random"};
+constexpr std::string_view kGain[] = {"auto", "on", "off"};
+constexpr std::string_view kCount[] = {"groups", "total"};
 constexpr std::string_view kMethods[] = {"exact", "templates", "upsample"};
 
 /// Layers, their groups and the groups' sizes.
@@ -41,7 +46,14 @@ void fill_groups(Plan& plan, std::span<const WeightRequest> requests) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const WeightRequest& r = requests[i];
     plan.groups[label[i]].layers.push_back(static_cast<int>(i));
-    plan.layers.push_back({r.name, r.kind, r.shape, r.fan_in, label[i], Method::exact, {}, 1});
+    plan.layers.push_back({.name = r.name,
+                           .kind = r.kind,
+                           .shape = r.shape,
+                           .fan_in = r.fan_in,
+                           .group = label[i],
+                           .method = Method::exact,
+                           .offsets = {},
+                           .norm_follows = r.norm_follows});
   }
 }
 
@@ -105,6 +117,21 @@ std::string_view name_of(Combine combine) {
 std::string_view name_of(Upsample upsample) {
   return kUpsample[static_cast<int>(upsample)];
 }
+std::string_view name_of(Inter inter) {
+  return kInter[static_cast<int>(inter)];
+}
+std::string_view name_of(MaskScope scope) {
+  return kMaskScope[static_cast<int>(scope)];
+}
+std::string_view name_of(MaskInit init) {
+  return kMaskInit[static_cast<int>(init)];
+}
+std::string_view name_of(Gain gain) {
+  return kGain[static_cast<int>(gain)];
+}
+std::string_view name_of(Count count) {
+  return kCount[static_cast<int>(count)];
+}
 std::string_view name_of(Method method) {
   return kMethods[static_cast<int>(method)];
 }
@@ -113,6 +140,21 @@ Combine combine_method(std::string_view name) {
 }
 Upsample upsample_method(std::string_view name) {
   return enum_of<Upsample>("upsample", name, kUpsample);
+}
+Inter inter_rule(std::string_view name) {
+  return enum_of<Inter>("inter", name, kInter);
+}
+MaskScope mask_scope(std::string_view name) {
+  return enum_of<MaskScope>("masks", name, kMaskScope);
+}
+MaskInit mask_init(std::string_view name) {
+  return enum_of<MaskInit>("mask-init", name, kMaskInit);
+}
+Gain gain_rule(std::string_view name) {
+  return enum_of<Gain>("gain", name, kGain);
+}
+Count count_of(std::string_view name) {
+  return enum_of<Count>("count", name, kCount);
 }
 
 Plan make_plan(std::span<const WeightRequest> requests, std::int64_t ordinary, const PlanOptions& options) {

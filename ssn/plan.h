@@ -13,22 +13,63 @@
 namespace ssn {
 
 /// How templates become a weight (paper section 3.2.1).
-enum class Combine : std::uint8_t { wavg };
+enum class Combine : std::uint8_t {
+  emb,   // a sum, the coefficients being a linear function of the layer's embedding: alpha = W phi + b
+  wavg,  // a sum with coefficients of the layer's own
+  avg,   // the mean
+  rr,    // one template: the q-th layer of the group takes template q mod K_i
+};
 /// How a group becomes the weight of a layer that is larger (paper section 3.2.2).
-enum class Upsample : std::uint8_t { mask };
+enum class Upsample : std::uint8_t {
+  mask,    // repeated, each copy but the first under a trained mask
+  inter,   // resized bilinearly
+  repeat,  // repeated
+};
+/// Upsample::inter: the matrix that a group is taken as. The weight is (O, R), the group has N parameters.
+enum class Inter : std::uint8_t {
+  aspect,  // r = max(1, ⌊√(N·O/R)⌋) rows of ⌊N/r⌋, resized to (O, R)
+  line,    // one row of N, resized to one row of O·R
+  ref,  // the published code's: the largest p of 0.95, 0.90, ... with round(p·O)·round(p·I)·kh·kw <= N
+};
+enum class MaskScope : std::uint8_t { group, layer };  // whose the masks are
+enum class MaskInit : std::uint8_t {
+  small,   // 1 / (window · (tiles − 1)), the published code's
+  ones,    //
+  random,  // ±1
+};
+enum class Gain : std::uint8_t { automatic, on, off };  // automatic: on where no norm follows
+enum class Count : std::uint8_t { groups, total };      // what the budget covers
+
 std::string_view name_of(Combine combine);
 std::string_view name_of(Upsample upsample);
+std::string_view name_of(Inter inter);
+std::string_view name_of(MaskScope scope);
+std::string_view name_of(MaskInit init);
+std::string_view name_of(Gain gain);
+std::string_view name_of(Count count);
 /// Unknown names are a UsageError that suggests the nearest.
 Combine combine_method(std::string_view name);
 Upsample upsample_method(std::string_view name);
+Inter inter_rule(std::string_view name);
+MaskScope mask_scope(std::string_view name);
+MaskInit mask_init(std::string_view name);
+Gain gain_rule(std::string_view name);
+Count count_of(std::string_view name);
 
 struct PlanOptions {
   Budget budget;
+  Count count = Count::groups;
   Mapping mapping;
-  Combine combine = Combine::wavg;
+  Combine combine = Combine::emb;
   Upsample upsample = Upsample::mask;
-  int templates = 8;        // K, the most a layer gets
+  int templates = 8;            // K, the most a layer gets
+  std::int64_t embedding = 24;  // E, elements of an embedding
+  bool softmax = false;         // of the coefficients
+  Inter inter = Inter::aspect;
   std::int64_t window = 9;  // elements of a mask
+  MaskScope masks = MaskScope::group;
+  MaskInit mask_init = MaskInit::small;
+  Gain gain = Gain::automatic;  // a fixed factor that gives a weight the deviation it would have unshared
   Allocation allocation = Allocation::cursor;
   std::uint64_t seed = 0;  // of the mapping and the initial values
 };
@@ -44,7 +85,9 @@ struct PlannedLayer {
   int group;
   Method method;
   std::vector<std::int64_t> offsets;  // of the templates in the group, K_i; exact: one; upsample: none
-  std::int64_t tiles = 1;             // upsample: copies of the group, the last perhaps cut
+  std::int64_t tiles = 1;             // upsample by mask or repeat: copies of the group, the last perhaps cut
+  std::int64_t rows = 0, cols = 0;    // of each template, where these are resized; 0: they are not
+  bool norm_follows = false;
 
   std::int64_t size() const { return shape.size(); }
 };

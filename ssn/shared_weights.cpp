@@ -77,7 +77,8 @@ void SharedWeights::build() {
 
 WeightRecipe SharedWeights::make_recipe(int number, const Var& theta, const Var& masks) {
   const PlannedLayer& layer = plan_.layers[number];
-  WeightRecipe recipe{{WeightRule::Method::exact, layer.shape, layer.offsets, options_.window}, theta, {}};
+  WeightRecipe recipe{.rule = {.shape = layer.shape, .offsets = layer.offsets, .window = options_.window},
+                      .theta = theta};
   if (layer.method == Method::upsample) {
     recipe.rule.method = WeightRule::Method::tiles;
     recipe.coefficients = masks;

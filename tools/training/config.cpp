@@ -21,15 +21,37 @@ void add_network_options(Options& options, TrainConfig& c) {
       .add("budget", c.budget, "B",
            "parameters in the groups: a share of what can be shared (25%, 0.25x), a number (97K, 4M), "
            "largest (layer of each group), or dense (nothing is shared)")
-      .add("mapping", c.mapping, "NAME", "how layers get their group", {"single", "random"})
-      .add("groups", c.groups, "P", "parameter groups", at_least(0))
-      .show_default("1 with --mapping single")
+      .add("count", c.count, "WHAT", "what the budget covers: the groups, or everything that is trained",
+           {"groups", "total"})
+      .add("baseline", c.baseline, "NAME",
+           "for comparisons: reduced (a narrower network without sharing), swrn (soft sharing of layers of "
+           "one "
+           "shape)",
+           {"none", "reduced", "swrn"})
+      .add("mapping", c.mapping, "NAME|FILE",
+           "how layers get their group: single, random, shape, type, learned, or a mapping file (ssn map)")
+      .add("groups", c.groups, "P", "parameter groups, with --mapping random and learned", at_least(0))
+      .show_default("what the mapping gives")
+      .add("combine", c.combine, "NAME", "how templates become a weight", {"emb", "wavg", "avg", "rr"})
       .add("templates", c.templates, "K", "the most templates that make a layer's weight",
            between(1, 1 << 20))
-      .add("combine", c.combine, "NAME", "how templates become a weight", {"wavg"})
-      .add("upsample", c.upsample, "NAME", "how a group becomes a weight larger than itself", {"mask"})
+      .add("embedding", c.embedding, "E", "elements of a layer's embedding, with --combine emb",
+           between(1, 1 << 20))
+      .add("allocation", c.allocation, "NAME", "where a layer's templates lie",
+           {"cursor", "ref_block", "resized"})
+      .add("upsample", c.upsample, "NAME", "how a group becomes a weight larger than itself",
+           {"mask", "inter", "repeat"})
       .add("window", c.window, "N", "parameters of a mask", between(1, 1 << 20))
-      .add("allocation", c.allocation, "NAME", "where a layer's templates lie", {"cursor", "ref_block"})
+      .add("masks", c.masks, "WHOSE", "masks are the group's, or each layer's own", {"group", "layer"})
+      .add("mask-init", c.mask_init, "NAME", "start values of masks", {"small", "ones", "random"})
+      .add("inter", c.inter, "RULE", "the matrix that --upsample inter takes a group as",
+           {"aspect", "1d", "ref"})
+      .add("gain", c.gain, "WHEN",
+           "scale weights to the deviation they would start with unshared; auto: where no norm follows",
+           {"auto", "on", "off"})
+      .add("search-epochs", c.search_epochs, "EPOCHS",
+           "length of the preliminary training of --mapping learned", at_least(0))
+      .show_default("a tenth of --epochs")
       .add("weights", c.weights, "POLICY",
            "generated weights are kept for a step, or generated anew to save memory; same bits",
            {"eager", "lean"});
@@ -111,12 +133,21 @@ DatasetOptions dataset_options(const TrainConfig& c) {
 }
 
 PlanOptions plan_options(const TrainConfig& c) {
+  Mapping mapping = parse_mapping(c.mapping);
+  mapping.groups = static_cast<int>(c.groups);
+  mapping.labels = c.labels;
   return {.budget = Budget::parse(c.budget),
-          .mapping = {.kind = mapping_kind(c.mapping), .groups = static_cast<int>(c.groups)},
+          .count = count_of(c.count),
+          .mapping = std::move(mapping),
           .combine = combine_method(c.combine),
           .upsample = upsample_method(c.upsample),
           .templates = static_cast<int>(c.templates),
+          .embedding = c.embedding,
+          .inter = inter_rule(c.inter),
           .window = c.window,
+          .masks = mask_scope(c.masks),
+          .mask_init = mask_init(c.mask_init),
+          .gain = gain_rule(c.gain),
           .allocation = allocation_rule(c.allocation),
           .seed = static_cast<std::uint64_t>(c.seed)};
 }

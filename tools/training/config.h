@@ -17,9 +17,15 @@ struct TrainConfig {
   std::int64_t crop = 0, cutout = 0;
   double validation = 0;
 
-  std::string budget = "25%", mapping = "single", combine = "wavg", upsample = "mask", allocation = "cursor";
-  std::int64_t groups = 0, templates = 8, window = 9;
+  std::string budget = "25%", count = "groups", baseline = "none", mapping = "single";
+  std::int64_t groups = 0;
+  std::string combine = "emb", allocation = "cursor";
+  std::int64_t templates = 8, embedding = 24;
+  std::string upsample = "mask", inter = "aspect", masks = "group", mask_init = "small", gain = "auto";
+  std::int64_t window = 9;
+  double search_epochs = 0;  // of the preliminary training; 0: a tenth of the epochs
   std::string weights = "eager";
+  Labels labels;  // of --mapping learned or a file, once they are known
 
   std::int64_t epochs = 200, batch = 64, micro_batches = 1;
   std::string schedule = "cosine", lr_steps = "60,120,160";
