@@ -133,11 +133,11 @@ TEST(PlanTest, WrongOptions) {
 }
 
 TEST(PlanTest, Names) {
-  EXPECT_EQ(mapping_kind("random"), MappingKind::random);
+  EXPECT_EQ(parse_mapping("random").kind, MappingKind::random);
   EXPECT_EQ(allocation_rule("ref_block"), Allocation::ref_block);
   EXPECT_EQ(combine_method("wavg"), Combine::wavg);
   EXPECT_EQ(upsample_method("mask"), Upsample::mask);
-  EXPECT_NE(usage_error_of([] { mapping_kind("randon"); }).find("'random'"), std::string::npos);
+  EXPECT_NE(usage_error_of([] { parse_mapping("randon"); }).find("'random'"), std::string::npos);
 }
 
 // Published: 36.5M parameters; the classifier has a bias.
