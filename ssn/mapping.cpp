@@ -1,10 +1,19 @@
 #include "ssn/mapping.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "runtime/random.h"
-#include "ssn/names.h"
+#include "runtime/text.h"
 
 namespace ssn {
 namespace {
@@ -22,43 +31,152 @@ std::vector<int> random_groups(int layers, int groups, std::uint64_t seed) {
   return label;
 }
 
-std::vector<int> numbered_by_appearance(std::vector<int> label, int groups) {
-  std::vector<int> number(static_cast<std::size_t>(groups), -1);
-  int next = 0;
-  for (int& l : label) {
-    if (number[l] < 0) number[l] = next++;
-    l = number[l];
-  }
+/// A group for each distinct key, numbered 0, 1, ... by first appearance.
+template <class Items, class KeyOf>
+std::vector<int> groups_by(const Items& items, KeyOf key_of) {
+  std::map<decltype(key_of(*std::begin(items))), int> number;
+  std::vector<int> label;
+  for (const auto& item : items)
+    label.push_back(number.try_emplace(key_of(item), static_cast<int>(number.size())).first->second);
   return label;
+}
+int itself(int label) {
+  return label;
+}
+
+WeightKind kind_of(const WeightRequest& layer) {
+  return layer.kind;
+}
+std::pair<WeightKind, std::vector<std::int64_t>> kind_and_shape_of(const WeightRequest& layer) {
+  return {layer.kind, {layer.shape.begin(), layer.shape.end()}};
+}
+
+/// What the labels say of these layers.
+std::vector<int> labelled(const Mapping& mapping, std::span<const WeightRequest> layers) {
+  const std::string source =
+      mapping.source.empty() ? fmt::format("'{}'", name_of(mapping.kind)) : mapping.source;
+  std::vector<std::string> names;
+  for (const WeightRequest& layer : layers) names.push_back(layer.name);
+  for (const auto& [name, group] : mapping.labels)
+    check_usage(std::find(names.begin(), names.end(), name) != names.end(), "mapping",
+                "{}: the network has no layer '{}': {}", source, name, suggestion(name, names));
+  std::vector<int> label;
+  for (const std::string& name : names) {
+    const auto found = mapping.labels.find(name);
+    check_usage(found != mapping.labels.end(), "mapping",
+                "{}: layer '{}' has no group number; {} of the network's {} layers have one, all need one",
+                source, name, mapping.labels.size(), names.size());
+    label.push_back(found->second);
+  }
+  return groups_by(label, itself);
+}
+
+std::string text_of_file(const std::string& path) {
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path, error);  // first: opening a pipe would wait
+  std::ifstream file;
+  if (regular) file.open(path);
+  check_usage(file.is_open(), "mapping", "cannot read {}: {}", path,
+              error     ? error.message()
+              : regular ? std::strerror(errno)
+                        : "it is not a file");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The library's message without its number: "parse error at line 3, column 1: ...".
+std::string reason(const nlohmann::json::exception& e) {
+  const std::string_view what = e.what();
+  const std::size_t end = what.find("] ");
+  return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
 }
 }  // namespace
 
 std::string_view name_of(MappingKind kind) {
   return kNames[static_cast<int>(kind)];
 }
+
 Mapping parse_mapping(std::string_view text) {
-  return {.kind = enum_of<MappingKind>("mapping", text, kNames)};
+  std::vector<std::string> known;
+  for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i) {
+    const auto kind = static_cast<MappingKind>(i);
+    if (kind == MappingKind::file) continue;  // that has its path for a name
+    if (text == name_of(kind)) return {.kind = kind};
+    known.emplace_back(name_of(kind));
+  }
+  std::error_code error;
+  check_usage(!text.empty() && std::filesystem::exists(text, error), "mapping",
+              "'{}' is neither a mapping ({}) nor a file", text, suggestion(text, known));
+  return {.kind = MappingKind::file, .source = std::string(text)};
+}
+
+Labels parse_labels(const std::string& json, const std::string& source) {
+  using Json = nlohmann::json;
+  std::set<std::string> names;
+  std::string twice;  // the parser keeps the last of equal names
+  const auto note_names = [&](int depth, Json::parse_event_t event, const Json& value) {
+    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(value.get<std::string>()).second)
+      twice = value.get<std::string>();
+    return true;
+  };
+  Json j;
+  try {
+    j = Json::parse(json, note_names);
+  } catch (const Json::exception& e) {
+    fail_usage("mapping", "{} is not JSON: {}", source, reason(e));
+  }
+  check_usage(j.is_object(), "mapping",
+              "{} holds a JSON {}; a mapping file is an object: {{\"layer\": group number, ...}}", source,
+              j.type_name());
+  check_usage(twice.empty(), "mapping", "{}: '{}' is there twice", source, twice);
+  Labels labels;
+  for (const auto& [name, value] : j.items()) {
+    if (!value.is_number()) continue;
+    check_usage(value.is_number_unsigned() && value.get<std::uint64_t>() <= std::numeric_limits<int>::max(),
+                "mapping", "{}: the group of '{}' is {}; group numbers are 0, 1, 2, ...", source, name,
+                value.dump());
+    labels[name] = value.get<int>();
+  }
+  return labels;
+}
+
+Labels read_labels(const std::string& path) {
+  return parse_labels(text_of_file(path), path);
 }
 
 std::vector<int> assign_groups(const Mapping& mapping, std::span<const WeightRequest> layers,
                                std::uint64_t seed) {
-  const int count = static_cast<int>(layers.size());
-  check_usage(mapping.groups >= 0, "mapping", "the number of groups is {}; it must be positive",
-              mapping.groups);
+  const int count = static_cast<int>(layers.size()), wanted = mapping.groups;
+  check_usage(wanted >= 0, "mapping", "the number of groups is {}; it must be positive", wanted);
+  std::vector<int> label;
   switch (mapping.kind) {
     case MappingKind::single:
-      check_usage(mapping.groups <= 1, "mapping",
+      check_usage(wanted <= 1, "mapping",
                   "'single' has one group, found {}: leave the number out, or choose mapping 'random'",
-                  mapping.groups);
+                  wanted);
       return std::vector<int>(layers.size(), 0);
     case MappingKind::random:
-      check_usage(mapping.groups >= 1, "mapping", "'random' needs the number of groups (1 to {})", count);
-      check_usage(mapping.groups <= count, "mapping", "{} groups for {} layers: at most one group a layer",
-                  mapping.groups, count);
-      return numbered_by_appearance(random_groups(count, mapping.groups, seed), mapping.groups);
-    default: break;
+      check_usage(wanted >= 1, "mapping", "'random' needs the number of groups (1 to {})", count);
+      check_usage(wanted <= count, "mapping", "{} groups for {} layers: at most one group a layer", wanted,
+                  count);
+      return groups_by(random_groups(count, wanted, seed), itself);
+    case MappingKind::shape: label = groups_by(layers, kind_and_shape_of); break;
+    case MappingKind::type: label = groups_by(layers, kind_of); break;
+    case MappingKind::learned:
+      check_usage(wanted <= count, "mapping", "{} groups for {} layers: at most one group a layer", wanted,
+                  count);
+      if (mapping.labels.empty()) {
+        check(wanted == 1, "mapping", "'learned' has no labels: the search has not run");
+        return std::vector<int>(layers.size(), 0);
+      }
+      [[fallthrough]];
+    case MappingKind::file: label = labelled(mapping, layers); break;
   }
-  fail("mapping", "kind {} is unknown", static_cast<int>(mapping.kind));
+  const int found = 1 + *std::max_element(label.begin(), label.end());
+  check_usage(wanted == 0 || wanted == found, "mapping",
+              "{} gives {} groups, but {} are asked for: leave the number out, or change the mapping",
+              mapping.source.empty() ? fmt::format("'{}'", name_of(mapping.kind)) : mapping.source, found,
+              wanted);
+  return label;
 }
 
 }  // namespace ssn

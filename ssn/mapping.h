@@ -17,9 +17,9 @@ enum class MappingKind : std::uint8_t {
   shape,    // a group for each kind and shape
   type,     // a group for each kind
   file,     // as a mapping file says
-  learned,  // by what a preliminary training found (ssn/search.h)
+  learned,  // by what a preliminary training found (ssn/search.h); one group needs none and is `single`
 };
-/// Layer names → group numbers (any that are not negative).
+/// Layer names → group numbers (any that are not negative; they may have gaps).
 using Labels = std::map<std::string, int, std::less<>>;
 struct Mapping {
   MappingKind kind = MappingKind::single;
@@ -38,8 +38,12 @@ Mapping parse_mapping(std::string_view text);
 Labels parse_labels(const std::string& json, const std::string& source);
 Labels read_labels(const std::string& path);
 
-/// Each layer's group, numbered 0, 1, ... by first appearance. A kind and a number of groups that contradict
-/// each other or do not fit the network are a UsageError.
+/// Each layer's group, numbered 0, 1, ... by first appearance.
+///
+/// `single` takes 0 or 1 groups, `random` 1 to as many as there are layers; the other kinds know their
+/// number, which `groups` repeats or leaves at 0. `file` and `learned` need a label for every layer and for
+/// no other; `learned` without labels is an Error (its search has not run), unless one group is wanted.
+/// Whatever else contradicts itself or does not fit the network is a UsageError.
 std::vector<int> assign_groups(const Mapping& mapping, std::span<const WeightRequest> layers,
                                std::uint64_t seed);
 
