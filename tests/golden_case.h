@@ -44,6 +44,7 @@ using Adapter =
 /// Adapters by operation; one function a file.
 std::map<std::string, Adapter> golden_op_adapters();
 std::map<std::string, Adapter> golden_ssn_adapters();
+std::map<std::string, Adapter> golden_kmeans_adapters();
 
 /// The named input as a leaf.
 Var leaf(const GoldenCase& c, const std::string& name, DType dtype, Device device);

@@ -121,6 +121,7 @@ class Golden : public testing::Test {
     const auto [c, want] = read(path_, name_);
     std::map<std::string, Adapter> adapters = golden_op_adapters();
     adapters.merge(golden_ssn_adapters());
+    adapters.merge(golden_kmeans_adapters());
     const auto adapter = adapters.find(c.op);
     if (adapter == adapters.end()) GTEST_SKIP() << c.op << ": no such operation yet";
     try {
