@@ -86,6 +86,9 @@ class Comm {
   /// The flags of all ranks, or-ed bit by bit: `if (comm.agree(stop))`. Four bytes of control traffic.
   std::uint32_t agree(std::uint32_t flags);
   virtual void barrier() = 0;
+  /// The same for waits of minutes: ranks sleep until all have come, and leave their cores to the others.
+  /// Slower by a millisecond.
+  virtual void idle_barrier() = 0;
 
   /// What was handed over since the start.
   const CommTraffic& traffic() const { return traffic_; }
@@ -130,6 +133,7 @@ class SoloComm : public Comm {
   std::string text() const override { return "1 rank"; }
   Storage allocate(std::size_t bytes) override { return Storage::allocate(Device::cpu, bytes); }
   void barrier() override {}
+  void idle_barrier() override {}
   [[noreturn]] void abort(std::string_view message, int exit_code) override;
   std::optional<std::vector<std::string>> meet(std::string_view text, double) override {
     return std::vector{std::string(text)};

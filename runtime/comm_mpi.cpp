@@ -137,6 +137,7 @@ class MpiComm : public Comm {
   }
 
   void barrier() override { check_mpi(MPI_Barrier(comm_), "barrier"); }
+  void idle_barrier() override { sleep_until_all_are_here(comm_, -1, "barrier"); }
 
   [[noreturn]] void abort(std::string_view message, int exit_code) override {
     write_stderr(fmt::format("error on rank {}: {}\n", rank_, message));
@@ -146,16 +147,7 @@ class MpiComm : public Comm {
   }
 
   std::optional<std::vector<std::string>> meet(std::string_view text, double seconds) override {
-    using Clock = std::chrono::steady_clock;
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Ibarrier(end_comm_, &request), "end of the run");
-    const auto start = Clock::now();
-    for (int all_here = 0; !all_here;) {
-      check_mpi(MPI_Test(&request, &all_here, MPI_STATUS_IGNORE), "end of the run");
-      const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-      if (!all_here && seconds >= 0 && waited > seconds) return std::nullopt;
-      if (!all_here) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    if (!sleep_until_all_are_here(end_comm_, seconds, "end of the run")) return std::nullopt;
     constexpr std::size_t kText = 4000;
     std::vector<char> mine(kText + 1, '\0'), all((kText + 1) * static_cast<std::size_t>(size_));
     std::copy_n(text.begin(), std::min(text.size(), kText), mine.begin());
@@ -208,6 +200,21 @@ class MpiComm : public Comm {
   }
 
  private:
+  /// False if some rank has not come within `seconds` (negative: wait for ever). MPI's own barriers spin.
+  static bool sleep_until_all_are_here(MPI_Comm comm, double seconds, Where where) {
+    using Clock = std::chrono::steady_clock;
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Ibarrier(comm, &request), where);
+    const auto start = Clock::now();
+    for (int all_here = 0; !all_here;) {
+      check_mpi(MPI_Test(&request, &all_here, MPI_STATUS_IGNORE), where);
+      const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+      if (!all_here && seconds >= 0 && waited > seconds) return false;
+      if (!all_here) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+
   void open_window(Window& window) {
     constexpr std::size_t kAlign = 256;
     MPI_Info info = MPI_INFO_NULL;

@@ -160,7 +160,7 @@ int train(Comm& comm, const Arguments& arguments) {
   model.build(comm);
   const RunDirectory directory(comm, {run.out, run.resume, config.model, run.overwrite});
   const std::string config_text = options.to_toml();
-  Trainer trainer(comm, model, {config, dataset, std::move(split), directory, config_text, run.stop_after});
+  Trainer trainer(comm, model, {config, dataset, std::move(split), &directory, config_text, run.stop_after});
   if (checkpoint) trainer.resume(*checkpoint);
   checkpoint.reset();
   if (!run.trace.empty()) atomic_write_text(trace_file(comm, run.trace), "");  // finds out now if it cannot

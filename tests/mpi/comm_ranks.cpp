@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "runtime/error.h"
 #include "runtime/random.h"
@@ -180,6 +183,22 @@ TEST(Collectives, Agree) {
     EXPECT_EQ(comm.agree(1u << comm.rank()), (1u << comm.size()) - 1);
   }
   EXPECT_FALSE(comm.agree(false));
+}
+
+/// Processor seconds of this process so far.
+double processor_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+TEST(Collectives, IdleBarrierWaitsWithoutWork) {
+  Comm& comm = test_comm();
+  comm.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  const double before = processor_seconds();
+  if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  comm.idle_barrier();
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(comm.size() > 1 ? 200 : 0));
+  EXPECT_LT(processor_seconds() - before, 0.2);
 }
 
 /// Resident shared memory of this process in bytes.

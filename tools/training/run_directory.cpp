@@ -16,7 +16,8 @@ namespace ssn {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kFiles[] = {"config.toml", "plan.json", "metrics.jsonl", "checkpoint.h5", "best.h5"};
+constexpr const char* kFiles[] = {"config.toml",   "mapping.json",  "plan.json",
+                                  "metrics.jsonl", "checkpoint.h5", "best.h5"};
 
 void create(const fs::path& path) {
   std::error_code error;

@@ -6,8 +6,9 @@
 
 namespace ssn {
 
-/// The directory of a run: config.toml (what is needed to repeat it), plan.json, metrics.jsonl (a line an
-/// epoch), checkpoint.h5 (the last) and best.h5 (the best on a validation set). Only rank 0 touches it. All
+/// The directory of a run: config.toml (what is needed to repeat it), mapping.json (if it was learned),
+/// plan.json, metrics.jsonl (a line an epoch), checkpoint.h5 (the last) and best.h5 (the best on a validation
+/// set). Only rank 0 touches it. All
 /// functions are collective, and fail on all ranks alike.
 class RunDirectory {
  public:

@@ -1,8 +1,6 @@
 #include "tools/training/trainer.h"
 
-#include <array>
 #include <cmath>
-#include <csignal>
 
 #include "runtime/log.h"
 #include "runtime/trace.h"
@@ -14,28 +12,6 @@ constexpr const char* kCheckpoint = "checkpoint.h5";
 constexpr std::uint32_t kSignal = 1, kNotFinite = 2;  // flags that the ranks agree on at each step
 
 volatile std::sig_atomic_t g_signal = 0;
-
-/// SIGINT, SIGTERM and SIGUSR1 ask for a checkpoint; the second one ends the program as usual. mpirun passes
-/// SIGUSR1 on to the ranks, where it ends the job itself for the others.
-class StopSignals {
- public:
-  StopSignals() {
-    struct sigaction action {};
-    action.sa_handler = [](int signal) { g_signal = signal; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    g_signal = 0;
-    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
-  }
-  ~StopSignals() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-  }
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-
- private:
-  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
-  std::array<struct sigaction, kSignals.size()> before_{};
-};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -82,6 +58,20 @@ Tensor gather_rows(Comm& comm, std::span<const T> row) {
 
 }  // namespace
 
+StopSignals::StopSignals() {
+  struct sigaction action {};
+  action.sa_handler = [](int signal) { g_signal = signal; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  g_signal = 0;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+}
+StopSignals::~StopSignals() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+}
+bool StopSignals::arrived() {
+  return g_signal != 0;
+}
+
 LoaderOptions evaluation_options(std::int64_t batch, const Normalization& normalization) {
   constexpr std::int64_t kLeast = 128;  // small batches make evaluation slow, and its result is the same
   return LoaderOptions::evaluation(std::max(batch, kLeast), normalization);
@@ -101,7 +91,7 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       schedule_(schedule_options(config_)),
       optimizer_(model.parameters, {.momentum = config_.momentum, .decay = config_.decay}),
       reducer_(comm, model.parameters),
-      metrics_file_(directory_.file("metrics.jsonl"), 0) {
+      metrics_file_(directory_ ? MetricsFile(directory_->file("metrics.jsonl"), 0) : MetricsFile()) {
   if (setup.split.held_out.images) {
     validation_.emplace(setup.split.held_out, evaluation_options(config_.batch, dataset_.normalization));
   }
@@ -147,7 +137,7 @@ void Trainer::step(Prefetcher& batches, Progress& progress) {
   }
   reducer_.finish();
   const std::uint32_t flags =
-      comm_.agree((g_signal != 0 ? kSignal : 0) | (std::isfinite(loss_sum) ? 0 : kNotFinite));
+      comm_.agree((StopSignals::arrived() ? kSignal : 0) | (std::isfinite(loss_sum) ? 0 : kNotFinite));
   check((flags & kNotFinite) == 0, "train",
         "the loss is not finite in step {} of epoch {}: lower --lr ({}) or raise --warmup ({})", step_ + 1,
         epoch_ + 1, config_.lr, config_.warmup);
@@ -202,6 +192,7 @@ void Trainer::end_epoch(Progress& progress) {
   const double lr = learning_rate(schedule_, steps_done() - 1, steps_per_epoch_);
   Metrics train = epoch_metrics_;
   train.sum_over(comm_);
+  train_metrics_ = train;
   epoch_metrics_ = {};
   ++epoch_;
   step_ = 0;
@@ -219,7 +210,7 @@ void Trainer::end_epoch(Progress& progress) {
   line["seconds"] = rounded(epoch_seconds_);
   line["samples_per_second"] = rounded(static_cast<double>(epoch_samples_) / epoch_seconds_);
   line["wire_bytes_per_step"] = wire_bytes_per_step();
-  on_root(comm_, [&] { metrics_file_.append(line); });
+  if (directory_) on_root(comm_, [&] { metrics_file_.append(line); });
   save(kCheckpoint);
   if (best) save("best.h5");
   progress.end_epoch(summary);
@@ -254,6 +245,7 @@ TrainResult Trainer::run() {
     test_metrics_ = evaluate(comm_, model_, test_);
   }
   if (result.ending != Ending::signal) result.test = test_metrics_;
+  result.train = train_metrics_;
   result.epochs = epoch_;
   result.steps = steps_done();
   result.seconds = seconds_since(start);
@@ -264,6 +256,7 @@ TrainResult Trainer::run() {
 }
 
 void Trainer::save(std::string_view name) {
+  if (!directory_) return;
   const Span span("checkpoint");
   Archive archive;
   archive.tensors["trainer/epoch_sums"] = gather_rows<double>(comm_, epoch_metrics_.sums());
@@ -281,7 +274,7 @@ void Trainer::save(std::string_view name) {
   archive.attributes["trainer/steps_per_epoch"] = steps_per_epoch_;
   archive.attributes["trainer/ranks"] = std::int64_t{comm_.size()};
   archive.attributes["trainer/best_error"] = best_error_;
-  on_root(comm_, [&] { save_checkpoint(directory_.file(name), archive); });
+  on_root(comm_, [&] { save_checkpoint(directory_->file(name), archive); });
 }
 
 void Trainer::resume(const Archive& archive) {
@@ -308,7 +301,8 @@ void Trainer::resume(const Archive& archive) {
               "--stop-after {}: the checkpoint is at step {} already", stop_after_, steps_done());
   best_error_ = archive.attribute<double>("trainer/best_error");
   restore_own(archive);
-  on_root(comm_, [&] { metrics_file_ = MetricsFile(directory_.file("metrics.jsonl"), epoch_); });
+  if (directory_)
+    on_root(comm_, [&] { metrics_file_ = MetricsFile(directory_->file("metrics.jsonl"), epoch_); });
 }
 
 void Trainer::restore_own(const Archive& archive) {

@@ -1,5 +1,7 @@
 #pragma once
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -15,9 +17,27 @@ namespace ssn {
 /// How a run ended.
 enum class Ending : std::uint8_t { complete, stop_after, signal };
 
+/// While it lives, the first SIGINT, SIGTERM or SIGUSR1 is noted for whoever asks, and the second one ends
+/// the program as usual. mpirun passes SIGUSR1 on to the ranks, where it ends the job itself for the others.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  /// Since the latest of them began.
+  static bool arrived();
+
+ private:
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
+  std::array<struct sigaction, kSignals.size()> before_{};
+};
+
 struct TrainResult {
   Ending ending = Ending::complete;
-  std::optional<Metrics> test = {};  // of the last state; none after a signal
+  std::optional<Metrics> train = {};  // of the last epoch that was completed in this call
+  std::optional<Metrics> test = {};   // of the last state; none after a signal
   std::int64_t epochs = 0, steps = 0;
   double seconds = 0;             // all of run()
   double samples_per_second = 0;  // of training alone
@@ -35,10 +55,10 @@ class Trainer {
   struct Setup {
     const TrainConfig& config;
     const Dataset& dataset;
-    Split split;  // of the training set
-    const RunDirectory& directory;
-    std::string config_text;      // goes into checkpoints
-    std::int64_t stop_after = 0;  // steps from the run's beginning; 0: none
+    Split split;                              // of the training set
+    const RunDirectory* directory = nullptr;  // none: nothing is written
+    std::string config_text = {};             // goes into checkpoints
+    std::int64_t stop_after = 0;              // steps from the run's beginning; 0: none
   };
   Trainer(Comm& comm, Model& model, const Setup& setup);
   ~Trainer();
@@ -72,7 +92,7 @@ class Trainer {
   Model& model_;
   const TrainConfig& config_;
   const Dataset& dataset_;
-  const RunDirectory& directory_;
+  const RunDirectory* directory_;
   std::string config_text_;
   std::int64_t stop_after_;
 
@@ -85,10 +105,11 @@ class Trainer {
   Reducer reducer_;
   MetricsFile metrics_file_;
 
-  std::int64_t epoch_ = 0, step_ = 0;    // the next step is step_ of epoch_
-  Metrics epoch_metrics_;                // this rank's, of the epoch so far
-  std::optional<Metrics> test_metrics_;  // of the state at the last epoch's end, where it was measured
-  double best_error_ = 101;              // percent, on the validation set
+  std::int64_t epoch_ = 0, step_ = 0;     // the next step is step_ of epoch_
+  Metrics epoch_metrics_;                 // this rank's, of the epoch so far
+  std::optional<Metrics> train_metrics_;  // of the epoch before
+  std::optional<Metrics> test_metrics_;   // of the state at the last epoch's end, where it was measured
+  double best_error_ = 101;               // percent, on the validation set
   double training_seconds_ = 0, epoch_seconds_ = 0;
   std::int64_t trained_samples_ = 0, epoch_samples_ = 0;
   std::int64_t first_step_ = 0, first_bytes_ = 0;  // where this call of the program began
