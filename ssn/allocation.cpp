@@ -1,6 +1,7 @@
 #include "ssn/allocation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -120,6 +121,50 @@ Offsets allocate_ref_block(std::span<const Shape> shapes, std::int64_t parameter
     }
   }
   return offsets;
+}
+
+Offsets allocate_one(std::span<const std::int64_t> sizes, std::int64_t parameters, int templates) {
+  Offsets offsets;
+  std::int64_t position = 0;
+  for (const std::int64_t n : sizes) {
+    const std::int64_t count = std::min<std::int64_t>(templates, parameters / n);
+    offsets.emplace_back();
+    if (count > 0) offsets.back().push_back(position % count * n);
+    ++position;
+  }
+  return offsets;
+}
+
+std::int64_t even_template(std::int64_t parameters, int templates) {
+  return std::max<std::int64_t>(1, parameters / templates);
+}
+
+Grid aspect_grid(std::int64_t parameters, const Shape& shape) {
+  const std::int64_t out = shape[0], rest = shape.size() / out;
+  const Wide square = static_cast<Wide>(parameters) * out / rest;
+  auto rows = static_cast<std::int64_t>(std::sqrt(static_cast<double>(square)));
+  while (static_cast<Wide>(rows) * rows > square) --rows;
+  while (static_cast<Wide>(rows + 1) * (rows + 1) <= square) ++rows;
+  rows = std::clamp<std::int64_t>(rows, 1, parameters);
+  return {rows, parameters / rows};
+}
+
+Grid ref_grid(std::int64_t parameters, const Shape& shape) {
+  const auto part = [](double p, std::int64_t n) {  // half to even
+    return static_cast<std::int64_t>(std::nearbyint(p * static_cast<double>(n)));
+  };
+  const std::int64_t out = shape[0], in = shape.rank() > 1 ? shape[1] : 1, filter = shape.size() / (out * in);
+  double p = 0.95;
+  for (int step = 0; step < 19; ++step, p -= 0.05) {  // with its rounding errors, as published
+    const Grid grid{part(p, out), part(p, in) * filter};
+    if (grid.rows * grid.cols > parameters) continue;
+    if (grid.rows * grid.cols > 0) return grid;
+    break;
+  }
+  fail_usage("plan",
+             "a weight of {} cannot be resized from {} parameters by the rule 'ref': it is too large, or has "
+             "too short a side; choose inter 'aspect'",
+             shape.text(), grouped(parameters));
 }
 
 std::vector<std::vector<int>> by_frequency(std::span<const Shape> shapes) {

@@ -40,5 +40,21 @@ Allocation allocation_rule(std::string_view name);
 using Offsets = std::vector<std::vector<std::int64_t>>;
 Offsets allocate_cursor(std::span<const std::int64_t> sizes, std::int64_t parameters, int templates);
 Offsets allocate_ref_block(std::span<const Shape> shapes, std::int64_t parameters, int templates);
+/// One template each, whatever the rule (Combine::rr): layer q of the group takes template q mod K_i.
+Offsets allocate_one(std::span<const std::int64_t> sizes, std::int64_t parameters, int templates);
+
+/// The elements of one of K evenly sized templates: ⌊N/K⌋, but at least 1.
+std::int64_t even_template(std::int64_t parameters, int templates);
+
+/// A matrix that is resized to a weight.
+struct Grid {
+  std::int64_t rows, cols;
+};
+/// Of `parameters` parameters as many as make r = max(1, ⌊√(parameters·O/R)⌋) rows (O, R: of the shape; R = 1
+/// where it has one axis) of c = ⌊parameters/r⌋; r at most `parameters`.
+Grid aspect_grid(std::int64_t parameters, const Shape& shape);
+/// The published code's: round(p·O) rows of round(p·I)·kh·kw, where p is the first of 0.95, 0.90, ... 0.05
+/// with which it has at most `parameters` elements. None, or none but an empty one, is a UsageError.
+Grid ref_grid(std::int64_t parameters, const Shape& shape);
 
 }  // namespace ssn

@@ -25,13 +25,23 @@ class Ranges {
     from_[first + size] = after;
   }
   double at(std::int64_t index) const { return std::prev(from_.upper_bound(index))->second; }
+  double sum_of_squares(std::int64_t first, std::int64_t size) const {
+    double sum = 0;
+    for (auto range = std::prev(from_.upper_bound(first)); size > 0; ++range) {
+      const auto next = std::next(range);
+      const std::int64_t part = next == from_.end() ? size : std::min(size, next->first - first);
+      sum += static_cast<double>(part) * range->second * range->second;
+      first += part;
+      size -= part;
+    }
+    return sum;
+  }
 
  private:
   std::map<std::int64_t, double> from_;  // value from this index on
 };
-}  // namespace
 
-Parameters::Init initial_group(const Plan& plan, int group) {
+Ranges deviations(const Plan& plan, int group) {
   const PlannedGroup& g = plan.groups[group];
   std::vector<Shape> shapes;
   for (const int l : g.layers) shapes.push_back(plan.layers[l].shape);
@@ -41,35 +51,143 @@ Parameters::Init initial_group(const Plan& plan, int group) {
   for (const std::vector<int>& same_shape : classes)
     for (const int i : same_shape) {
       const PlannedLayer& layer = plan.layers[g.layers[i]];
+      if (layer.method == Method::upsample) continue;
       for (const std::int64_t first : layer.offsets)
-        deviation.set(first, layer.size(), kaiming(layer.fan_in));
+        deviation.set(first, layer.template_size(), kaiming(layer.fan_in));
     }
+  return deviation;
+}
+
+Parameters::Init uniform(const Plan& plan, const std::string& stream) {
+  const double bound = 1 / std::sqrt(static_cast<double>(plan.options.embedding));
+  const Random draws(plan.options.seed, stream);
+  return [bound, draws](std::int64_t index) {
+    return bound * (2 * draws.uniform(static_cast<std::uint64_t>(index)) - 1);
+  };
+}
+
+/// The most copies of a group under the masks that a layer uses.
+std::int64_t mask_tiles(const Plan& plan, const PlannedLayer& layer) {
+  return plan.options.masks == MaskScope::layer ? layer.tiles : plan.groups[layer.group].tiles;
+}
+
+/// Of every element of the masks for so many copies.
+double mask_magnitude(const PlanOptions& o, std::int64_t tiles) {
+  return o.mask_init == MaskInit::small ? 1.0 / static_cast<double>(o.window * (tiles - 1)) : 1.0;
+}
+
+/// What a layer's templates are multiplied by at the start.
+std::vector<double> start_coefficients(const Plan& plan, int number) {
+  const PlannedLayer& layer = plan.layers[number];
+  const PlanOptions& o = plan.options;
+  std::vector<double> alpha(layer.offsets.size(), 1 / static_cast<double>(layer.offsets.size()));
+  if (layer.method != Method::templates || o.combine == Combine::avg) return alpha;
+  const auto count = static_cast<std::int64_t>(alpha.size());
+  const Parameters::Init own = initial_coefficients(plan, number);
+  if (o.combine == Combine::wavg) {
+    for (std::int64_t k = 0; k < count; ++k) alpha[k] = own(k);
+  } else {
+    const Parameters::Init w = initial_projection(plan, layer.group, count),
+                           b = initial_projection_bias(plan, layer.group, count);
+    for (std::int64_t k = 0; k < count; ++k) {
+      alpha[k] = b(k);
+      for (std::int64_t e = 0; e < o.embedding; ++e) alpha[k] += w(k * o.embedding + e) * own(e);
+    }
+  }
+  if (!o.softmax) return alpha;
+  double sum = 0;
+  for (double& a : alpha) sum += a = std::exp(a);
+  for (double& a : alpha) a /= sum;
+  return alpha;
+}
+
+/// What resizing `from` values to `to` leaves of their variance, on average: the squares of the two corners'
+/// weights (half-pixel centres).
+double variance_left(std::int64_t from, std::int64_t to) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < to; ++i) {
+    const double at =
+        (static_cast<double>(i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5;
+    const double f = at <= 0 || at >= static_cast<double>(from - 1) ? 0 : at - std::floor(at);
+    sum += f * f + (1 - f) * (1 - f);
+  }
+  return sum / static_cast<double>(to);
+}
+
+/// The mean square of a layer's weight at the start, without a gain.
+double mean_square(const Plan& plan, int number) {
+  const PlannedLayer& layer = plan.layers[number];
+  const Ranges deviation = deviations(plan, layer.group);
+  const std::int64_t n = layer.size(), parameters = plan.groups[layer.group].parameters;
+  if (layer.tiles > 1) {
+    const double all = deviation.sum_of_squares(0, parameters);
+    const double masked = static_cast<double>(layer.tiles - 2) * all +
+                          deviation.sum_of_squares(0, n - (layer.tiles - 1) * parameters);
+    const double mask =
+        plan.options.upsample == Upsample::mask ? mask_magnitude(plan.options, mask_tiles(plan, layer)) : 1;
+    return (all + mask * mask * masked) / static_cast<double>(n);
+  }
+  const std::vector<double> alpha = start_coefficients(plan, number);
+  double sum = 0;
+  for (std::size_t k = 0; k < alpha.size(); ++k)
+    sum += alpha[k] * alpha[k] * deviation.sum_of_squares(layer.offsets[k], layer.template_size());
+  sum /= static_cast<double>(layer.template_size());
+  if (!layer.resized()) return sum;
+  const Grid to = resized_to(plan, layer);
+  return sum * variance_left(layer.rows, to.rows) * variance_left(layer.cols, to.cols);
+}
+}  // namespace
+
+Parameters::Init initial_group(const Plan& plan, int group) {
   const Random draws(plan.options.seed, fmt::format("init/group{}", group));
-  return [deviation, draws](std::int64_t index) {
+  return [deviation = deviations(plan, group), draws](std::int64_t index) {
     return deviation.at(index) * draws.normal(static_cast<std::uint64_t>(index));
   };
 }
 
-Parameters::Init initial_alpha(const Plan& plan, int layer) {
+Parameters::Init initial_coefficients(const Plan& plan, int layer) {
   const PlannedLayer& own = plan.layers[layer];
-  const std::int64_t k = static_cast<std::int64_t>(own.offsets.size());
+  const std::size_t k = own.offsets.size();
   std::int64_t rows = 0, row = 0;
   for (const int l : plan.groups[own.group].layers) {
-    if (static_cast<std::int64_t>(plan.layers[l].offsets.size()) != k) continue;
+    if (plan.layers[l].offsets.size() != k) continue;
     if (l == layer) row = rows;
     ++rows;
   }
-  const Random draws(plan.options.seed, fmt::format("init/group{}/alpha{}", own.group, k));
-  std::vector<double> matrix(static_cast<std::size_t>(rows * k));
+  const bool embedding = plan.options.combine == Combine::emb;
+  const std::int64_t cols = embedding ? plan.options.embedding : static_cast<std::int64_t>(k);
+  const Random draws(plan.options.seed,
+                     fmt::format("init/group{}/{}{}", own.group, embedding ? "phi" : "alpha", k));
+  std::vector<double> matrix(static_cast<std::size_t>(rows * cols));
   for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] = draws.normal(i);
-  matrix = orthonormal_rows(std::move(matrix), rows, k);
-  const std::vector<double> alpha(matrix.begin() + row * k, matrix.begin() + (row + 1) * k);
-  return [alpha](std::int64_t index) { return alpha[static_cast<std::size_t>(index)]; };
+  matrix = orthonormal_rows(std::move(matrix), rows, cols);
+  const std::vector<double> mine(matrix.begin() + row * cols, matrix.begin() + (row + 1) * cols);
+  return [mine](std::int64_t index) { return mine[static_cast<std::size_t>(index)]; };
 }
 
-Parameters::Init initial_mask(const Plan& plan, int group) {
-  const double value = 1.0 / static_cast<double>(plan.options.window * (plan.groups[group].tiles - 1));
-  return [value](std::int64_t) { return value; };
+Parameters::Init initial_projection(const Plan& plan, int group, std::int64_t templates) {
+  return uniform(plan, fmt::format("init/group{}/projection{}", group, templates));
+}
+
+Parameters::Init initial_projection_bias(const Plan& plan, int group, std::int64_t templates) {
+  return uniform(plan, fmt::format("init/group{}/projection{}/bias", group, templates));
+}
+
+Parameters::Init initial_mask(const Plan& plan, const std::string& name, std::int64_t tiles) {
+  const double value = mask_magnitude(plan.options, tiles);
+  if (plan.options.mask_init != MaskInit::random) return [value](std::int64_t) { return value; };
+  const Random draws(plan.options.seed, "init/" + name);
+  return [value, draws](std::int64_t index) {
+    return draws.bits(static_cast<std::uint64_t>(index)) & 1 ? value : -value;
+  };
+}
+
+double layer_gain(const Plan& plan, int layer) {
+  const PlannedLayer& l = plan.layers[layer];
+  const Gain gain = plan.options.gain;
+  const bool unshared = l.method == Method::exact && !l.resized() && plan.groups[l.group].layers.size() == 1;
+  if (unshared || gain == Gain::off || (gain == Gain::automatic && l.norm_follows)) return 1;
+  return kaiming(l.fan_in) / std::sqrt(mean_square(plan, layer));
 }
 
 std::vector<double> orthonormal_rows(std::vector<double> matrix, std::int64_t rows, std::int64_t cols) {

@@ -10,13 +10,25 @@ namespace ssn {
 
 /// A group's parameters: normal with the standard deviation sqrt(2 / fan_in) of the most frequent shape (in
 /// the group) whose templates cover the element; of a 3x3 filter (fan_in 9) where none does. A group of one
-/// layer thus starts as that layer would without sharing.
+/// layer thus starts as that layer would without sharing. Templates that are resized, and the one that a
+/// layer takes by Combine::rr, count as any others: what is there becomes these layers' weights. Layers that
+/// are upsampled, by whatever method, count for nothing, as in the published code: they get the whole group,
+/// and whoever fits into it decides.
 Parameters::Init initial_group(const Plan& plan, int group);
-/// A layer's alpha: the layers of the group with the same K_i have orthonormal rows, as far as there are as
-/// many directions (orthonormal_rows).
-Parameters::Init initial_alpha(const Plan& plan, int layer);
-/// A group's masks: 1 / (window · (tiles − 1)), as in the published code.
-Parameters::Init initial_mask(const Plan& plan, int group);
+/// What the layer's templates are combined with, alpha (K_i) or phi (E): among the layers of the group with
+/// the same K_i the rows are orthonormal, as far as there are as many directions (orthonormal_rows).
+Parameters::Init initial_coefficients(const Plan& plan, int layer);
+/// W (K_i, E) and b (K_i) of the group's layers with K_i templates: uniform in ±1 / sqrt(E).
+Parameters::Init initial_projection(const Plan& plan, int group, std::int64_t templates);
+Parameters::Init initial_projection_bias(const Plan& plan, int group, std::int64_t templates);
+/// Masks for `tiles` copies, by MaskInit; `name` is theirs.
+Parameters::Init initial_mask(const Plan& plan, const std::string& name, std::int64_t tiles);
+
+/// The fixed factor of the layer's weight: its deviation without sharing, sqrt(2 / fan_in), over the root
+/// mean square that the start values give it on average (group values normal, the actual coefficients and
+/// masks). 1 where the options, or a norm that follows (Gain::automatic), say so, and of a layer that is not
+/// shared.
+double layer_gain(const Plan& plan, int layer);
 
 /// The orthonormal factor of a (rows, cols) matrix, row-major: of its transpose if rows < cols, so that the
 /// smaller number of directions is orthonormal; R's diagonal is positive, which makes it unique.

@@ -1,92 +1,234 @@
 #include "ssn/plan.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "runtime/progress.h"
-#include "ssn/names.h"
 
 namespace ssn {
 namespace {
-constexpr std::string_view kCombine[] = {"emb", "wavg", "avg", "rr"};
-constexpr std::string_view kUpsample[] = {"mask", "inter", "repeat"};
-constexpr std::string_view kInter[] = {"aspect", "1d", "ref"};
-constexpr std::string_view kMaskScope[] = {"group", "layer"};
-constexpr std::string_view kMaskInit[] = {"small", "ones", "random"};
-constexpr std::string_view kGain[] = {"auto", "on", "off"};
-constexpr std::string_view kCount[] = {"groups", "total"};
-constexpr std::string_view kMethods[] = {"exact", "templates", "upsample"};
 
-/// Layers, their groups and the groups' sizes.
-void fill_groups(Plan& plan, std::span<const WeightRequest> requests) {
-  const PlanOptions& o = plan.options;
-  const bool dense = o.budget.kind() == Budget::Kind::dense;
-  std::vector<int> label(requests.size());
-  if (dense) {
-    check_usage(o.mapping.kind == MappingKind::single && o.mapping.groups <= 1, "plan",
-                "budget 'dense' shares nothing: leave out the mapping and the number of groups");
-    std::iota(label.begin(), label.end(), 0);
-  } else {
-    label = assign_groups(o.mapping, requests, o.seed);
+void check_options(const PlanOptions& o) {
+  check_usage(o.templates >= 1, "plan", "the number of templates is {}; at least 1 is needed", o.templates);
+  check_usage(o.embedding >= 1, "plan", "the embedding has {} elements; at least 1 is needed", o.embedding);
+  check_usage(o.window >= 1, "plan", "the masks' window is {}; at least 1 is needed", o.window);
+  check_usage(!o.softmax || o.combine == Combine::emb || o.combine == Combine::wavg, "plan",
+              "combine '{}' has no coefficients to take a softmax of", name_of(o.combine));
+  const bool number = o.budget.kind() == Budget::Kind::share || o.budget.kind() == Budget::Kind::absolute;
+  check_usage(
+      number || o.count == Count::groups, "plan",
+      "budget '{}' is of the groups: leave out count 'total', or give the budget as a number or a share",
+      o.budget.text());
+}
+
+void check_requests(std::span<const WeightRequest> requests) {
+  check(!requests.empty(), "plan", "the network asks for no weight");
+  std::set<std::string_view> names;
+  for (const WeightRequest& r : requests) {
+    check(names.insert(r.name).second, "plan", "the layer name '{}' is used twice", r.name);
+    check(r.shape.rank() > 0 && r.shape.size() > 0 && r.fan_in > 0, "plan",
+          "layer '{}' has shape {} and fan-in {}; none may be 0", r.name, r.shape.text(), r.fan_in);
   }
-  const int count = 1 + *std::max_element(label.begin(), label.end());
-  std::vector<std::int64_t> sizes;
-  for (const WeightRequest& r : requests) sizes.push_back(r.shape.size());
-  std::vector<std::int64_t> parameters;
-  if (dense || o.budget.kind() == Budget::Kind::largest) {
-    parameters = largest_layers(sizes, label, count);
-  } else {
-    const std::int64_t budget = o.budget.resolve(plan.shareable);
-    parameters = split_budget(sizes, label, count, budget);
-    plan.unassigned = budget - std::accumulate(parameters.begin(), parameters.end(), std::int64_t{0});
+}
+
+/// The groups' sizes for a budget, once it is known which layers are in them.
+class Sizes {
+ public:
+  Sizes(std::span<const WeightRequest> requests, const PlanOptions& options) {
+    if (options.budget.kind() == Budget::Kind::dense) {
+      check_usage(options.mapping.kind == MappingKind::single && options.mapping.groups <= 1, "plan",
+                  "budget 'dense' shares nothing: leave out the mapping and the number of groups");
+      label_.resize(requests.size());
+      std::iota(label_.begin(), label_.end(), 0);
+    } else {
+      label_ = assign_groups(options.mapping, requests, options.seed);
+    }
+    for (const WeightRequest& r : requests) layers_.push_back(r.shape.size());
+    groups_ = 1 + *std::max_element(label_.begin(), label_.end());
   }
-  for (const std::int64_t n : parameters) plan.groups.push_back({n, {}, 1});
+  const std::vector<int>& labels() const { return label_; }
+  int groups() const { return groups_; }
+  std::vector<std::int64_t> largest() const { return largest_layers(layers_, label_, groups_); }
+  std::vector<std::int64_t> of(std::int64_t budget) const {
+    return split_budget(layers_, label_, groups_, budget);
+  }
+
+ private:
+  std::vector<int> label_;
+  std::vector<std::int64_t> layers_;
+  int groups_;
+};
+
+/// Groups and layers, but for what depends on the groups' sizes.
+Plan frame(std::span<const WeightRequest> requests, std::int64_t ordinary, const PlanOptions& options,
+           const Sizes& sizes) {
+  Plan plan;
+  plan.options = options;
+  plan.groups.resize(static_cast<std::size_t>(sizes.groups()));
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const WeightRequest& r = requests[i];
-    plan.groups[label[i]].layers.push_back(static_cast<int>(i));
+    const int group = sizes.labels()[i];
+    plan.groups[group].layers.push_back(static_cast<int>(i));
     plan.layers.push_back({.name = r.name,
                            .kind = r.kind,
                            .shape = r.shape,
                            .fan_in = r.fan_in,
-                           .group = label[i],
+                           .group = group,
                            .method = Method::exact,
                            .offsets = {},
                            .norm_follows = r.norm_follows});
+    plan.shareable += r.shape.size();
   }
+  plan.original = plan.shareable + ordinary;
+  return plan;
 }
 
-/// Where in the group each of its layers lies.
-void allocate(Plan& plan, PlannedGroup& group) {
-  std::vector<Shape> shapes;
+/// The starts of the templates of a group's layers; none for a layer that must be upsampled.
+Offsets offsets_of(const PlanOptions& o, std::int64_t parameters, std::span<const Shape> shapes) {
   std::vector<std::int64_t> sizes;
-  for (const int l : group.layers) {
-    shapes.push_back(plan.layers[l].shape);
-    sizes.push_back(shapes.back().size());
+  for (const Shape& s : shapes) sizes.push_back(s.size());
+  if (shapes.size() == 1 && sizes[0] == parameters) return {{0}};
+  const bool resized = o.allocation == Allocation::resized;
+  if (resized) std::fill(sizes.begin(), sizes.end(), even_template(parameters, o.templates));
+  if (o.combine == Combine::rr) return allocate_one(sizes, parameters, o.templates);
+  if (o.allocation == Allocation::ref_block) return allocate_ref_block(shapes, parameters, o.templates);
+  if (!resized) return allocate_cursor(sizes, parameters, o.templates);
+  const Offsets first = allocate_cursor(std::span(sizes).first(1), parameters, o.templates);
+  return Offsets(shapes.size(), first[0]);  // the same for all
+}
+
+/// How a layer that is larger than its group is made.
+void upsample(PlannedLayer& layer, const PlanOptions& o, std::int64_t parameters) {
+  layer.method = Method::upsample;
+  if (o.upsample != Upsample::inter) {
+    layer.tiles = (layer.size() + parameters - 1) / parameters;
+    return;
   }
+  const Grid grid = o.inter == Inter::line     ? Grid{1, parameters}
+                    : o.inter == Inter::aspect ? aspect_grid(parameters, layer.shape)
+                                               : ref_grid(parameters, layer.shape);
+  layer.offsets = {0};
+  layer.rows = grid.rows, layer.cols = grid.cols;
+}
+
+/// Gives the group its size, and its layers their place in it.
+void allocate(Plan& plan, PlannedGroup& group, std::int64_t parameters) {
   const PlanOptions& o = plan.options;
-  Offsets offsets = o.allocation == Allocation::cursor
-                        ? allocate_cursor(sizes, group.parameters, o.templates)
-                        : allocate_ref_block(shapes, group.parameters, o.templates);
+  group.parameters = parameters;
+  std::vector<Shape> shapes;
+  for (const int l : group.layers) shapes.push_back(plan.layers[l].shape);
+  const bool unshared = shapes.size() == 1 && shapes[0].size() == parameters;
+  Offsets offsets = offsets_of(o, parameters, shapes);
   for (std::size_t i = 0; i < group.layers.size(); ++i) {
     PlannedLayer& layer = plan.layers[group.layers[i]];
     layer.offsets = std::move(offsets[i]);
+    if (layer.offsets.empty()) upsample(layer, o, parameters);
     if (layer.offsets.size() > 1) layer.method = Method::templates;
-    if (layer.offsets.empty()) {
-      layer.method = Method::upsample;
-      layer.tiles = (layer.size() + group.parameters - 1) / group.parameters;
-      group.tiles = std::max(group.tiles, layer.tiles);
+    if (o.allocation == Allocation::resized && !unshared) {
+      const Grid grid = aspect_grid(even_template(parameters, o.templates), layer.shape);
+      layer.rows = grid.rows, layer.cols = grid.cols;
+    }
+    group.tiles = std::max(group.tiles, layer.tiles);
+  }
+}
+
+/// Coefficients and masks of a group.
+std::int64_t beside(const Plan& plan, const PlannedGroup& group) {
+  const PlanOptions& o = plan.options;
+  std::int64_t coefficients = 0, own_masks = 0;
+  std::set<std::int64_t> counts;
+  for (const int l : group.layers) {
+    const PlannedLayer& layer = plan.layers[l];
+    own_masks += layer.tiles - 1;
+    if (layer.method != Method::templates) continue;
+    const auto templates = static_cast<std::int64_t>(layer.offsets.size());
+    if (o.combine == Combine::wavg) coefficients += templates;
+    if (o.combine != Combine::emb) continue;
+    coefficients += o.embedding;
+    if (counts.insert(templates).second) coefficients += templates * (o.embedding + 1);
+  }
+  if (o.upsample != Upsample::mask) return coefficients;
+  return coefficients + o.window * (o.masks == MaskScope::layer ? own_masks : group.tiles - 1);
+}
+
+/// The frame, filled in for these sizes of the groups.
+Plan filled(Plan plan, const std::vector<std::int64_t>& parameters) {
+  plan.total = plan.original - plan.shareable;
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    allocate(plan, plan.groups[g], parameters[g]);
+    plan.budget += parameters[g];
+    plan.unused += unused(plan, plan.groups[g]);
+    plan.total += parameters[g] + beside(plan, plan.groups[g]);
+  }
+  return plan;
+}
+
+/// About the least that can be trained in all, whatever the groups' sizes.
+Plan least_total(const Plan& frame, const Sizes& sizes) {
+  std::optional<Plan> least;
+  for (std::int64_t b = std::max<std::int64_t>(frame.shareable, sizes.groups()); b >= sizes.groups();
+       b -= std::max<std::int64_t>(1, b / 16)) {
+    Plan plan = filled(frame, sizes.of(b));
+    if (!least || plan.total < least->total) least = std::move(plan);
+  }
+  return *std::move(least);
+}
+
+/// The plan with at most `wanted` trainable parameters whose groups are the largest. What they need beside
+/// themselves grows with them (coefficients) or shrinks (masks), in steps: the search comes from above, goes
+/// down by what is too much (but by a sixteenth at least, and a half at most) until it fits, and then bisects
+/// the last step.
+Plan fit_total(const Plan& frame, const Sizes& sizes, std::int64_t wanted) {
+  const std::int64_t ordinary = frame.original - frame.shareable, groups = sizes.groups();
+  std::int64_t size = wanted - ordinary, too_much = size + 1;
+  std::optional<Plan> best;
+  while (size >= groups && !best) {
+    Plan plan = filled(frame, sizes.of(size));
+    if (plan.total <= wanted) {
+      best = std::move(plan);
+    } else {
+      too_much = size;
+      const std::int64_t room = wanted - (plan.total - plan.budget);
+      const std::int64_t next = std::clamp(room, size / 2, size - std::max<std::int64_t>(1, size / 16));
+      size = size > groups ? std::max(next, groups) : 0;
     }
   }
+  if (!best) {
+    best = least_total(frame, sizes);
+    check_usage(best->total <= wanted, "plan",
+                "{} trainable parameters in all are too few: norms and biases take {}, and at this size "
+                "coefficients and masks {}; {} are enough",
+                grouped(wanted), grouped(ordinary), grouped(best->total - best->budget - ordinary),
+                grouped(best->total));
+    size = best->budget;
+    too_much = std::max(size + 1, wanted - ordinary);
+  }
+  while (too_much - size > 1) {
+    const std::int64_t middle = size + (too_much - size) / 2;
+    Plan larger = filled(frame, sizes.of(middle));
+    if (larger.total <= wanted)
+      size = middle, best = std::move(larger);
+    else
+      too_much = middle;
+  }
+  best->unassigned = wanted - best->total;
+  return *std::move(best);
+}
+}  // namespace
+
+Grid resized_to(const Plan& plan, const PlannedLayer& layer) {
+  if (layer.method == Method::upsample && plan.options.inter == Inter::line) return {1, layer.size()};
+  return {layer.shape[0], layer.size() / layer.shape[0]};
 }
 
 std::int64_t unused(const Plan& plan, const PlannedGroup& group) {
   std::vector<std::pair<std::int64_t, std::int64_t>> used;
   for (const int l : group.layers) {
     const PlannedLayer& layer = plan.layers[l];
-    if (layer.method == Method::upsample) return 0;
-    for (const std::int64_t first : layer.offsets) used.emplace_back(first, first + layer.size());
+    if (layer.tiles > 1) return 0;
+    for (const std::int64_t first : layer.offsets) used.emplace_back(first, first + layer.template_size());
   }
   std::sort(used.begin(), used.end());
   std::int64_t gaps = 0, end = 0;
@@ -97,153 +239,19 @@ std::int64_t unused(const Plan& plan, const PlannedGroup& group) {
   return gaps + group.parameters - end;
 }
 
-void check_requests(std::span<const WeightRequest> requests, const PlanOptions& options) {
-  check_usage(options.templates >= 1, "plan", "the number of templates is {}; at least 1 is needed",
-              options.templates);
-  check_usage(options.window >= 1, "plan", "the masks' window is {}; at least 1 is needed", options.window);
-  check(!requests.empty(), "plan", "the network asks for no weight");
-  std::set<std::string_view> names;
-  for (const WeightRequest& r : requests) {
-    check(names.insert(r.name).second, "plan", "the layer name '{}' is used twice", r.name);
-    check(r.shape.size() > 0 && r.fan_in > 0, "plan", "layer '{}' has shape {} and fan-in {}; none may be 0",
-          r.name, r.shape.text(), r.fan_in);
-  }
-}
-}  // namespace
-
-std::string_view name_of(Combine combine) {
-  return kCombine[static_cast<int>(combine)];
-}
-std::string_view name_of(Upsample upsample) {
-  return kUpsample[static_cast<int>(upsample)];
-}
-std::string_view name_of(Inter inter) {
-  return kInter[static_cast<int>(inter)];
-}
-std::string_view name_of(MaskScope scope) {
-  return kMaskScope[static_cast<int>(scope)];
-}
-std::string_view name_of(MaskInit init) {
-  return kMaskInit[static_cast<int>(init)];
-}
-std::string_view name_of(Gain gain) {
-  return kGain[static_cast<int>(gain)];
-}
-std::string_view name_of(Count count) {
-  return kCount[static_cast<int>(count)];
-}
-std::string_view name_of(Method method) {
-  return kMethods[static_cast<int>(method)];
-}
-Combine combine_method(std::string_view name) {
-  return enum_of<Combine>("combine", name, kCombine);
-}
-Upsample upsample_method(std::string_view name) {
-  return enum_of<Upsample>("upsample", name, kUpsample);
-}
-Inter inter_rule(std::string_view name) {
-  return enum_of<Inter>("inter", name, kInter);
-}
-MaskScope mask_scope(std::string_view name) {
-  return enum_of<MaskScope>("masks", name, kMaskScope);
-}
-MaskInit mask_init(std::string_view name) {
-  return enum_of<MaskInit>("mask-init", name, kMaskInit);
-}
-Gain gain_rule(std::string_view name) {
-  return enum_of<Gain>("gain", name, kGain);
-}
-Count count_of(std::string_view name) {
-  return enum_of<Count>("count", name, kCount);
-}
-
 Plan make_plan(std::span<const WeightRequest> requests, std::int64_t ordinary, const PlanOptions& options) {
-  check_requests(requests, options);
-  Plan plan;
-  plan.options = options;
-  for (const WeightRequest& r : requests) plan.shareable += r.shape.size();
-  plan.original = plan.shareable + ordinary;
-  fill_groups(plan, requests);
-  plan.total = ordinary;
-  for (PlannedGroup& g : plan.groups) {
-    allocate(plan, g);
-    plan.budget += g.parameters;
-    plan.unused += unused(plan, g);
-    plan.total += g.parameters + (g.tiles - 1) * options.window;
-  }
-  for (const PlannedLayer& l : plan.layers)
-    if (l.method == Method::templates) plan.total += static_cast<std::int64_t>(l.offsets.size());
+  check_options(options);
+  check_requests(requests);
+  const Sizes sizes(requests, options);
+  const Plan empty = frame(requests, ordinary, options, sizes);
+  const Budget& budget = options.budget;
+  if (budget.kind() == Budget::Kind::dense || budget.kind() == Budget::Kind::largest)
+    return filled(empty, sizes.largest());
+  if (options.count == Count::total) return fit_total(empty, sizes, budget.resolve(empty.original));
+  const std::int64_t wanted = budget.resolve(empty.shareable);
+  Plan plan = filled(empty, sizes.of(wanted));
+  plan.unassigned = wanted - plan.budget;
   return plan;
-}
-
-nlohmann::json to_json(const Plan& plan) {
-  const PlanOptions& o = plan.options;
-  nlohmann::json j;
-  j["parameters"] = {{"original", plan.original},
-                     {"shareable", plan.shareable},
-                     {"budget", plan.budget},
-                     {"total", plan.total}};
-  j["unused"] = plan.unused;
-  j["unassigned"] = plan.unassigned;
-  j["options"] = {{"budget", o.budget.text()},
-                  {"mapping", name_of(o.mapping.kind)},
-                  {"combine", name_of(o.combine)},
-                  {"upsample", name_of(o.upsample)},
-                  {"templates", o.templates},
-                  {"window", o.window},
-                  {"allocation", name_of(o.allocation)},
-                  {"seed", o.seed}};
-  j["groups"] = nlohmann::json::array();
-  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    nlohmann::json names = nlohmann::json::array();
-    for (const int l : plan.groups[g].layers) names.push_back(plan.layers[l].name);
-    j["groups"].push_back(
-        {{"id", g}, {"parameters", plan.groups[g].parameters}, {"layers", std::move(names)}});
-  }
-  j["layers"] = nlohmann::json::array();
-  for (const PlannedLayer& l : plan.layers)
-    j["layers"].push_back({{"name", l.name},
-                           {"kind", name_of(l.kind)},
-                           {"shape", std::vector<std::int64_t>(l.shape.begin(), l.shape.end())},
-                           {"group", l.group},
-                           {"method", name_of(l.method)},
-                           {"templates", l.offsets.size()},
-                           {"offsets", l.offsets},
-                           {"tiles", l.tiles}});
-  return j;
-}
-
-std::string text(const Plan& plan) {
-  const auto percent = [&](std::int64_t n, std::int64_t of) {
-    return 100.0 * static_cast<double>(n) / static_cast<double>(of);
-  };
-  std::string s =
-      fmt::format("{:>14} trainable in the network without sharing\n{:>14} of these can be shared\n",
-                  grouped(plan.original), grouped(plan.shareable));
-  s += fmt::format("{:>14} in the groups: the budget, {:.1f}% of the shareable\n", grouped(plan.budget),
-                   percent(plan.budget, plan.shareable));
-  s += fmt::format("{:>14} trainable in all, {:.1f}% of the original\n", grouped(plan.total),
-                   percent(plan.total, plan.original));
-  s += fmt::format("{:>14} of the groups are used by no layer ({:.1f}%)\n", grouped(plan.unused),
-                   percent(plan.unused, plan.budget));
-  if (plan.unassigned > 0)
-    s += fmt::format("{:>14} unassigned: every layer has what it needs\n", grouped(plan.unassigned));
-  s += fmt::format("\n{:>5}  {:>12}  {:>6}  {:>12}\n", "group", "parameters", "layers", "unused");
-  for (std::size_t g = 0; g < plan.groups.size(); ++g)
-    s += fmt::format("{:>5}  {:>12}  {:>6}  {:>12}\n", g, grouped(plan.groups[g].parameters),
-                     plan.groups[g].layers.size(), grouped(unused(plan, plan.groups[g])));
-  std::size_t width = 5;
-  for (const PlannedLayer& l : plan.layers) width = std::max(width, l.name.size());
-  s += fmt::format("\n{:<{}}  {:<11}  {:>13}  {:>5}  {:<14}  {}\n", "layer", width, "kind", "shape", "group",
-                   "method", "offsets");
-  for (const PlannedLayer& l : plan.layers) {
-    const std::string method = l.method == Method::exact       ? "exact"
-                               : l.method == Method::templates ? fmt::format("{} templates", l.offsets.size())
-                                                               : fmt::format("{} tiles", l.tiles);
-    s += fmt::format("{:<{}}  {:<11}  {:>13}  {:>5}  {:<14}  {}\n", l.name, width, name_of(l.kind),
-                     l.shape.text(), l.group, method, fmt::join(l.offsets, " "));
-  }
-  return s;
 }
 
 }  // namespace ssn

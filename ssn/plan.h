@@ -84,17 +84,21 @@ struct PlannedLayer {
   std::int64_t fan_in;
   int group;
   Method method;
-  std::vector<std::int64_t> offsets;  // of the templates in the group, K_i; exact: one; upsample: none
-  std::int64_t tiles = 1;             // upsample by mask or repeat: copies of the group, the last perhaps cut
-  std::int64_t rows = 0, cols = 0;    // of each template, where these are resized; 0: they are not
+  /// Of the templates in the group, K_i; exact and upsample by inter: one; by mask or repeat: none.
+  std::vector<std::int64_t> offsets;
+  std::int64_t tiles = 1;           // upsample by mask or repeat: copies of the group, the last perhaps cut
+  std::int64_t rows = 0, cols = 0;  // of each template, where these are resized; 0: they are not
   bool norm_follows = false;
 
   std::int64_t size() const { return shape.size(); }
+  bool resized() const { return rows > 0; }
+  /// Elements of the group that a template takes.
+  std::int64_t template_size() const { return resized() ? rows * cols : size(); }
 };
 struct PlannedGroup {
   std::int64_t parameters = 0;
-  std::vector<int> layers;  // in the order of construction
-  std::int64_t tiles = 1;   // the most that a layer needs; the group has tiles − 1 masks
+  std::vector<int> layers = {};  // in the order of construction
+  std::int64_t tiles = 1;        // the most that a layer needs; masks of the group are tiles − 1
 };
 
 /// Which parameters make which weight: a pure function of the requests and the options, the same on every
@@ -108,13 +112,24 @@ struct Plan {
   std::int64_t budget = 0;      // in the groups
   std::int64_t total = 0;       // trainable: groups, coefficients, masks and ordinary ones
   std::int64_t unused = 0;      // in the groups, but used by no layer
-  std::int64_t unassigned = 0;  // of the wanted budget, in no group: every layer has what it needs
+  std::int64_t unassigned = 0;  // of the wanted budget, for nothing: every layer has what it needs, or
+                                // (Count::total) the next larger groups would need more beside themselves
 };
 
 /// `ordinary`: the number of trainable parameters that no group has (norms, biases).
+///
+/// A group of one layer that has exactly its size is that layer's weight, whatever the options say. With
+/// Count::total the budget is for everything trainable and a share of `original`: the groups are as large as
+/// coefficients and masks, which depend on them, leave room for.
 Plan make_plan(std::span<const WeightRequest> requests, std::int64_t ordinary, const PlanOptions& options);
+/// What a layer's templates are resized to, where they are: (O, R) of its shape; Inter::line: (1, O·R).
+Grid resized_to(const Plan& plan, const PlannedLayer& layer);
+/// Elements of the group that no layer reads.
+std::int64_t unused(const Plan& plan, const PlannedGroup& group);
 
 nlohmann::json to_json(const Plan& plan);
+/// Each layer's group, from what to_json() wrote: with these and MappingKind::file the mapping is the same.
+Labels labels_of(const nlohmann::json& plan);
 /// A table to read: the counts, the groups, the layers.
 std::string text(const Plan& plan);
 

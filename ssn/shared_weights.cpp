@@ -1,11 +1,33 @@
 #include "ssn/shared_weights.h"
 
+#include <map>
+#include <tuple>
+
 #include "ssn/initialise.h"
 #include "ssn/names.h"
 
 namespace ssn {
 namespace {
 constexpr std::string_view kPolicies[] = {"lean", "eager"};
+
+/// The rule of a layer, without what is learned.
+WeightRule rule_of(const Plan& plan, int number) {
+  const PlannedLayer& layer = plan.layers[number];
+  WeightRule rule{.shape = layer.shape,
+                  .offsets = layer.offsets,
+                  .window = plan.options.window,
+                  .gain = layer_gain(plan, number)};
+  if (layer.tiles > 1) rule.method = WeightRule::Method::tiles;
+  if (layer.method == Method::templates) {
+    rule.method = WeightRule::Method::templates;
+    rule.softmax = plan.options.softmax;
+  }
+  if (layer.resized()) {
+    const Grid to = resized_to(plan, layer);
+    rule.resize = {layer.rows, layer.cols, to.rows, to.cols};
+  }
+  return rule;
+}
 }  // namespace
 
 std::string_view name_of(WeightPolicy policy) {
@@ -58,37 +80,62 @@ void SharedWeights::build() {
   plan_ = make_plan(requests_, parameters_.count(Section::ordinary), options_);
   places_.resize(plan_.layers.size());
   for (int g = 0; g < static_cast<int>(plan_.groups.size()); ++g) {
-    const PlannedGroup& planned = plan_.groups[g];
-    const std::string name = fmt::format("group{}", g);
-    const Var theta =
-        parameters_.add(name, Shape{planned.parameters}, Section::group, true, initial_group(plan_, g));
-    Var masks;
-    if (planned.tiles > 1)
-      masks = parameters_.add(name + ".mask", Shape{planned.tiles - 1, options_.window}, Section::mask, true,
-                              initial_mask(plan_, g));
     auto group = std::make_shared<Group>();
-    for (const int l : planned.layers) {
-      places_[l] = {g, static_cast<int>(group->recipes.size())};
-      group->recipes.push_back(make_recipe(l, theta, masks));
-    }
+    group->recipes = make_recipes(g);
+    const std::vector<int>& layers = plan_.groups[g].layers;
+    for (std::size_t i = 0; i < layers.size(); ++i) places_[layers[i]] = {g, static_cast<int>(i)};
     groups_.push_back(std::move(group));
   }
 }
 
-WeightRecipe SharedWeights::make_recipe(int number, const Var& theta, const Var& masks) {
-  const PlannedLayer& layer = plan_.layers[number];
-  WeightRecipe recipe{.rule = {.shape = layer.shape, .offsets = layer.offsets, .window = options_.window},
-                      .theta = theta};
-  if (layer.method == Method::upsample) {
-    recipe.rule.method = WeightRule::Method::tiles;
-    recipe.coefficients = masks;
-  } else if (layer.method == Method::templates) {
-    recipe.rule.method = WeightRule::Method::templates;
-    recipe.coefficients =
-        parameters_.add(layer.name + ".alpha", Shape{static_cast<std::int64_t>(layer.offsets.size())},
-                        Section::coefficient, false, initial_alpha(plan_, number));
+Var SharedWeights::add_masks(const std::string& owner, std::int64_t tiles) {
+  const std::string name = owner + ".mask";
+  return parameters_.add(name, Shape{tiles - 1, options_.window}, Section::mask, true,
+                         initial_mask(plan_, name, tiles));
+}
+
+/// Adds the group's parameters: theta, masks, coefficients. Embeddings and alphas do not decay, as in the
+/// published code.
+std::vector<WeightRecipe> SharedWeights::make_recipes(int number) {
+  const PlannedGroup& group = plan_.groups[number];
+  const std::string name = fmt::format("group{}", number);
+  const Var theta =
+      parameters_.add(name, Shape{group.parameters}, Section::group, true, initial_group(plan_, number));
+  Var masks;
+  if (options_.upsample == Upsample::mask && options_.masks == MaskScope::group && group.tiles > 1)
+    masks = add_masks(name, group.tiles);
+  std::map<std::int64_t, std::pair<Var, Var>> projections;  // W and b for each number of templates
+  std::vector<WeightRecipe> recipes;
+  for (const int l : group.layers) {
+    const PlannedLayer& layer = plan_.layers[l];
+    const auto templates = static_cast<std::int64_t>(layer.offsets.size());
+    WeightRecipe recipe{.rule = rule_of(plan_, l), .theta = theta};
+    const auto coefficients = [&](const char* leaf, std::int64_t count) {
+      return parameters_.add(layer.name + leaf, Shape{count}, Section::coefficient, false,
+                             initial_coefficients(plan_, l));
+    };
+    if (layer.tiles > 1 && options_.upsample == Upsample::mask) {
+      recipe.coefficients = masks ? masks : add_masks(layer.name, layer.tiles);
+    } else if (layer.method == Method::templates && options_.combine == Combine::wavg) {
+      recipe.coefficients = coefficients(".alpha", templates);
+    } else if (layer.method == Method::templates && options_.combine == Combine::emb) {
+      recipe.coefficients = coefficients(".phi", options_.embedding);
+      if (!projections.contains(templates)) projections[templates] = add_projection(number, templates);
+      std::tie(recipe.projection, recipe.projection_bias) = projections[templates];
+    }
+    recipes.push_back(std::move(recipe));
   }
-  return recipe;
+  return recipes;
+}
+
+/// W and b of the group's layers with `templates` templates.
+std::pair<Var, Var> SharedWeights::add_projection(int group, std::int64_t templates) {
+  const std::string name = fmt::format("group{}.projection{}", group, templates);
+  const Var w = parameters_.add(name, Shape{templates, options_.embedding}, Section::coefficient, true,
+                                initial_projection(plan_, group, templates));
+  const Var b = parameters_.add(name + ".bias", Shape{templates}, Section::coefficient, true,
+                                initial_projection_bias(plan_, group, templates));
+  return {w, b};
 }
 
 const Plan& SharedWeights::plan() const {
@@ -109,7 +156,8 @@ Var SharedWeights::use(int number) {
   const std::shared_ptr<Group>& group = groups_[place.group];
   const WeightRecipe& recipe = group->recipes[place.index];
   std::vector<Var> inputs{recipe.theta};
-  if (recipe.coefficients) inputs.push_back(recipe.coefficients);
+  for (const Var& learned : {recipe.coefficients, recipe.projection, recipe.projection_bias})
+    if (learned) inputs.push_back(learned);
   Var::Backward backward;
   if (grad_enabled())
     backward = [this, place, use = std::make_shared<Use>(group)](const Tensor& gy, auto) {

@@ -1,7 +1,9 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "autograd/ops.h"
@@ -62,7 +64,9 @@ class SharedWeights final : public WeightFactory {
   struct Place {
     int group, index;
   };
-  WeightRecipe make_recipe(int number, const Var& theta, const Var& masks);
+  std::vector<WeightRecipe> make_recipes(int group);
+  std::pair<Var, Var> add_projection(int group, std::int64_t templates);
+  Var add_masks(const std::string& owner, std::int64_t tiles);
   Tensor kept_weight(Place place);
   void arrived(Place place, const Tensor& gradient);
   void complete(int group);
