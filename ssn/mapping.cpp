@@ -57,9 +57,12 @@ std::vector<int> labelled(const Mapping& mapping, std::span<const WeightRequest>
       mapping.source.empty() ? fmt::format("'{}'", name_of(mapping.kind)) : mapping.source;
   std::vector<std::string> names;
   for (const WeightRequest& layer : layers) names.push_back(layer.name);
-  for (const auto& [name, group] : mapping.labels)
-    check_usage(std::find(names.begin(), names.end(), name) != names.end(), "mapping",
-                "{}: the network has no layer '{}': {}", source, name, suggestion(name, names));
+  for (const auto& [name, group] : mapping.labels) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string nearest = nearest_name(name, names);
+    fail_usage("mapping", "{}: the network has no layer '{}'; {}", source, name,
+               nearest.empty() ? "`ssn plan` lists its layers" : fmt::format("did you mean '{}'?", nearest));
+  }
   std::vector<int> label;
   for (const std::string& name : names) {
     const auto found = mapping.labels.find(name);
