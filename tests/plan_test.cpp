@@ -5,15 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <set>
 
 #include "layers/models/zoo.h"
 #include "runtime/random.h"
 #include "ssn/initialise.h"
 #include "ssn/report.h"
+#include "tests/usage_error.h"
 
 namespace ssn {
 namespace {
@@ -29,14 +28,7 @@ class Notebook : public WeightFactory {
   std::vector<WeightRequest> requests;
 };
 
-std::string usage_error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "";
-}
+using test::usage_error_of;
 
 WeightRequest linear_layer(std::int64_t out, std::int64_t in) {
   static int number = 0;
@@ -106,6 +98,160 @@ TEST(PlanTest, LargestAndUnassigned) {
   EXPECT_EQ(p.unassigned, 59);
 }
 
+using Starts = std::vector<std::int64_t>;
+
+TEST(PlanTest, EveryCombinationCountsWhatItLearns) {
+  const auto total = [](Combine combine, Upsample upsample, MaskScope masks = MaskScope::group) {
+    PlanOptions o;
+    o.combine = combine;
+    o.upsample = upsample;
+    o.masks = masks;
+    o.embedding = 5;
+    o.window = 4;
+    // 3, 2, 3 and 1 templates; 3 and 2 tiles
+    return plan_of({{4, 5}, {3, 7}, {5, 4}, {6, 10}, {11, 11}, {7, 9}}, "60", o).total - 11 - 60;
+  };
+  EXPECT_EQ(total(Combine::wavg, Upsample::repeat), 3 + 2 + 3);
+  EXPECT_EQ(total(Combine::emb, Upsample::repeat), 3 * 5 + (3 + 2) * 6);
+  for (const Combine c : {Combine::avg, Combine::rr}) {
+    EXPECT_EQ(total(c, Upsample::repeat), 0);
+    EXPECT_EQ(total(c, Upsample::inter), 0);
+    EXPECT_EQ(total(c, Upsample::mask), 2 * 4);
+    EXPECT_EQ(total(c, Upsample::mask, MaskScope::layer), 3 * 4);
+  }
+  EXPECT_EQ(total(Combine::emb, Upsample::mask), 3 * 5 + (3 + 2) * 6 + 2 * 4);
+}
+
+TEST(PlanTest, RoundRobinTakesTheTemplateOfItsTurn) {
+  PlanOptions o;
+  o.combine = Combine::rr;
+  const auto starts = [&](std::initializer_list<Shape> shapes, const std::string& budget) {
+    Starts first;
+    for (const PlannedLayer& l : plan_of(shapes, budget, o).layers) {
+      EXPECT_EQ(l.method, Method::exact);
+      EXPECT_EQ(l.offsets.size(), 1u);
+      first.push_back(l.offsets.at(0));
+    }
+    return first;
+  };
+  for (const Allocation rule : {Allocation::cursor, Allocation::ref_block}) {
+    o.allocation = rule;
+    o.templates = 8;
+    EXPECT_EQ(starts({{6, 9}, {6, 9}, {5, 8}, {6, 9}, {6, 4}, {6, 9}}, "211"),
+              (Starts{0, 54, 80, 0, 96, 108}));
+    o.templates = 2;
+    EXPECT_EQ(starts({{18, 5}, {5, 6}, {4, 9}, {18, 5}}, "200"), (Starts{0, 30, 0, 90}));
+  }
+  // A layer that is larger than the group has its turn too.
+  o.templates = 8;
+  EXPECT_EQ(plan_of({{4, 5}, {20, 20}, {4, 5}}, "70", o).layers[2].offsets, (Starts{40}));
+  // Resized templates are taken in turns as well.
+  o.allocation = Allocation::resized;
+  o.templates = 3;
+  const Plan p = plan_of({{4, 5}, {20, 20}, {4, 5}, {2, 3}}, "70", o);
+  for (int l = 0; l < 4; ++l) EXPECT_EQ(p.layers[l].offsets, (Starts{l % 3 * 23}));
+  EXPECT_EQ(p.total, 11 + 70);
+}
+
+/// The grids of all layers, "rows x cols".
+std::vector<std::string> grids(const Plan& plan) {
+  std::vector<std::string> result;
+  for (const PlannedLayer& l : plan.layers) result.push_back(fmt::format("{}x{}", l.rows, l.cols));
+  return result;
+}
+
+TEST(PlanTest, ResizedTemplatesAreTheSameForAllLayers) {
+  PlanOptions o;
+  o.allocation = Allocation::resized;
+  o.templates = 4;
+  const Plan p = plan_of({{4, 27}, {6, 36}, {6, 4}, {7, 6}}, "300", o);
+  EXPECT_EQ(grids(p), (std::vector<std::string>{"3x25", "3x25", "10x7", "9x8"}));
+  for (const PlannedLayer& l : p.layers) {
+    EXPECT_EQ(l.method, Method::templates);
+    EXPECT_EQ(l.offsets, (Starts{0, 75, 150, 225}));
+    EXPECT_EQ(l.tiles, 1);
+  }
+  EXPECT_EQ(p.unused, 0);
+  EXPECT_EQ(p.total, 11 + 300 + 4 * 24 + 4 * 25);
+  EXPECT_EQ(grids(plan_of({{2, 30}, {30, 2}, {2, 50}}, "500", o)),
+            (std::vector<std::string>{"2x62", "43x2", "2x62"}));
+  // 75 of 77 and 72 of 77 elements of each template: what the wider grid reaches is used.
+  o.templates = 3;
+  const Plan odd = plan_of({{5, 6}, {4, 9}}, "232", o);
+  EXPECT_EQ(grids(odd), (std::vector<std::string>{"8x9", "5x15"}));
+  EXPECT_EQ(odd.unused, 232 - 3 * 75);
+  // Sides of one element; fewer parameters than templates; one layer that has all it needs.
+  EXPECT_EQ(grids(plan_of({{1, 40}, {40, 1}, {1, 1}}, "30", o)),
+            (std::vector<std::string>{"1x10", "10x1", "3x3"}));
+  const Plan few = plan_of({{4, 5}, {3, 7}}, "2", o);
+  EXPECT_EQ(few.layers[0].offsets, (Starts{0, 1}));
+  EXPECT_EQ(grids(few), (std::vector<std::string>{"1x1", "1x1"}));
+  EXPECT_EQ(plan_of({{4, 5}, {3, 7}}, "1", o).layers[0].method, Method::exact);
+  EXPECT_FALSE(plan_of({{4, 5}}, "dense", o).layers[0].resized());
+  EXPECT_TRUE(plan_of({{4, 5}}, "21", o).unassigned == 1);
+}
+
+TEST(PlanTest, InterpolationTakesTheGroupAsAMatrix) {
+  PlanOptions o;
+  o.upsample = Upsample::inter;
+  const auto grid = [&](Inter rule, const Shape& shape, const std::string& budget) {
+    o.inter = rule;
+    const std::vector<WeightRequest> one{{"big", WeightKind::convolution, shape, 9}};
+    o.budget = Budget::parse(budget);
+    const Plan p = make_plan(one, 0, o);
+    EXPECT_EQ(p.layers[0].method, Method::upsample);
+    EXPECT_EQ(p.layers[0].offsets, (Starts{0}));
+    EXPECT_EQ(p.layers[0].tiles, 1);
+    EXPECT_EQ(p.unused, p.budget - p.layers[0].rows * p.layers[0].cols);
+    EXPECT_EQ(p.total, p.budget);
+    return grids(p)[0];
+  };
+  EXPECT_EQ(grid(Inter::line, {4, 4, 3, 3}, "50"), "1x50");
+  EXPECT_EQ(grid(Inter::aspect, {6, 3, 3, 3}, "70"), "3x23");
+  EXPECT_EQ(grid(Inter::aspect, {9, 14}, "41"), "5x8");
+  EXPECT_EQ(grid(Inter::aspect, {18, 5}, "40"), "12x3");
+  EXPECT_EQ(grid(Inter::aspect, {1, 99}, "7"), "1x7");
+  EXPECT_EQ(grid(Inter::aspect, {99, 1}, "7"), "7x1");
+  EXPECT_EQ(grid(Inter::aspect, {99, 98}, "1"), "1x1");
+  EXPECT_EQ(grid(Inter::ref, {6, 5, 3, 3}, "80"), "3x18");
+  EXPECT_EQ(grid(Inter::ref, {10, 16}, "60"), "6x10");
+  const std::string error = usage_error_of([&] { grid(Inter::ref, {40, 40, 3, 3}, "20"); });
+  EXPECT_NE(error.find("aspect"), std::string::npos) << error;
+  EXPECT_NE(error.find("40x40x3x3"), std::string::npos) << error;
+  EXPECT_NE(usage_error_of([&] { grid(Inter::ref, {1, 99}, "9"); }), "");  // would be a matrix without rows
+}
+
+TEST(PlanTest, TheBudgetMayCoverEverything) {
+  PlanOptions o;
+  o.count = Count::total;
+  const std::initializer_list<Shape> shapes{{4, 5}, {3, 7}, {9, 11}, {6, 10}};
+  for (const Combine c : {Combine::emb, Combine::wavg, Combine::avg, Combine::rr})
+    for (std::int64_t wanted = 300; wanted < 900; wanted += 7) {
+      o.combine = c;
+      const Plan p = plan_of(shapes, std::to_string(wanted), o);
+      EXPECT_EQ(p.total + p.unassigned, wanted);
+      EXPECT_GE(p.unassigned, 0);
+      PlanOptions groups = o;
+      groups.count = Count::groups;
+      EXPECT_EQ(plan_of(shapes, std::to_string(p.budget), groups).total, p.total);
+      EXPECT_GT(plan_of(shapes, std::to_string(p.budget + 1), groups).total, wanted);
+    }
+  o.combine = Combine::avg;
+  EXPECT_EQ(plan_of(shapes, "100%", o).total, 211);  // of all, the ordinary ones too
+  EXPECT_EQ(plan_of(shapes, "150", o).budget, 150 - 11);
+  o.combine = Combine::emb;
+  const std::string error = usage_error_of([&] { plan_of(shapes, "20", o); });
+  EXPECT_NE(error.find("20 trainable parameters in all are too few"), std::string::npos) << error;
+  EXPECT_NE(error.find("norms and biases take 11"), std::string::npos) << error;
+  const std::string enough =
+      error.substr(error.rfind("; ") + 2, error.rfind(" are enough") - error.rfind("; ") - 2);
+  EXPECT_LE(plan_of(shapes, enough, o).total, std::stoll(enough));
+  for (const char* word : {"largest", "dense"})
+    EXPECT_NE(usage_error_of([&] { plan_of(shapes, word, o); }).find(word), std::string::npos);
+  o.mapping = {MappingKind::random, 4};  // all alone
+  EXPECT_EQ(plan_of(shapes, "1000", o).unassigned, 1000 - 211);
+}
+
 TEST(PlanTest, WrongOptions) {
   PlanOptions o;
   o.templates = 0;
@@ -113,6 +259,13 @@ TEST(PlanTest, WrongOptions) {
   o = {};
   o.window = 0;
   EXPECT_NE(usage_error_of([&] { plan_of({{4, 5}}, "9", o); }).find("window"), std::string::npos);
+  o = {};
+  o.embedding = 0;
+  EXPECT_NE(usage_error_of([&] { plan_of({{4, 5}}, "9", o); }).find("embedding"), std::string::npos);
+  o = {};
+  o.softmax = true;
+  o.combine = Combine::rr;
+  EXPECT_NE(usage_error_of([&] { plan_of({{4, 5}}, "9", o); }).find("softmax"), std::string::npos);
   o = {};
   o.mapping = {MappingKind::random, 3};
   EXPECT_NE(usage_error_of([&] {
@@ -177,9 +330,44 @@ TEST(PlanTest, JsonHasTheNamesThatToolsReadAndTheTextTheCounts) {
   EXPECT_EQ(j["layers"][0]["templates"], 3);
   EXPECT_EQ(j["layers"][0]["offsets"], (std::vector{0, 20, 40}));
   EXPECT_EQ(j["layers"][1]["method"], "upsample");
+  EXPECT_FALSE(j["layers"][0].contains("grid"));
+  EXPECT_EQ(j["options"],
+            nlohmann::json::parse(
+                R"({"budget": "60", "count": "groups", "mapping": "single", "combine": "emb", "templates": 8,
+                    "embedding": 24, "softmax": false, "allocation": "cursor", "upsample": "mask", "window": 9,
+                    "masks": "group", "mask_init": "small", "inter": "aspect", "gain": "auto", "seed": 0})"));
   const std::string table = text(wide_plan("25%"));
   for (const char* part : {"36,479,194", "36,461,232", "9,115,308", "block"})
     EXPECT_NE(table.find(part), std::string::npos) << table;
+}
+
+TEST(PlanTest, TheTableNamesEveryMethod) {
+  PlanOptions o;
+  EXPECT_NE(text(plan_of({{4, 5}, {9, 11}, {6, 10}}, "60", o)).find(" 3 templates "), std::string::npos);
+  EXPECT_NE(text(plan_of({{4, 5}, {9, 11}, {6, 10}}, "60", o)).find(" 2 tiles "), std::string::npos);
+  EXPECT_NE(text(plan_of({{4, 5}, {9, 11}, {6, 10}}, "60", o)).find(" exact "), std::string::npos);
+  o.upsample = Upsample::inter;
+  const Plan inter = plan_of({{4, 5}, {9, 11}}, "60", o);
+  EXPECT_NE(text(inter).find(" 7x8 resized "), std::string::npos) << text(inter);
+  EXPECT_EQ(to_json(inter)["layers"][1]["grid"], (std::vector{7, 8}));
+  o.allocation = Allocation::resized;
+  o.count = Count::total;
+  const std::string table = text(plan_of({{4, 5}, {9, 11}}, "700", o));
+  EXPECT_NE(table.find(" 8 templates of 6x9 "), std::string::npos) << table;
+  EXPECT_NE(table.find("trainable in all: the budget"), std::string::npos) << table;
+}
+
+TEST(PlanTest, APlanHoldsItsMapping) {
+  PlanOptions o;
+  o.mapping = {MappingKind::random, 3};
+  const std::vector<WeightRequest> layers{linear_layer(2, 3), linear_layer(4, 5), linear_layer(6, 7),
+                                          linear_layer(8, 9), linear_layer(2, 9)};
+  const Plan p = make_plan(layers, 0, o);
+  PlanOptions again;
+  again.mapping = {.kind = MappingKind::file, .labels = labels_of(to_json(p))};
+  const Plan q = make_plan(layers, 0, again);
+  for (std::size_t l = 0; l < layers.size(); ++l) EXPECT_EQ(p.layers[l].group, q.layers[l].group);
+  EXPECT_THROW(labels_of(nlohmann::json::parse(R"({"layers": [{"name": "a"}]})")), Error);
 }
 
 TEST(PlanTest, Cost) {
@@ -249,6 +437,79 @@ TEST(InitialValueTest, AlphasAreOrthonormalAndMasksAsPublished) {
   ASSERT_EQ(p.groups[0].tiles, 10);
   EXPECT_EQ(initial_mask(p, "group0.mask", 10)(3), 1.0 / (9 * 9));
   EXPECT_THROW(orthonormal_rows({1, 2, 0, 0}, 2, 2), Error);
+}
+
+TEST(InitialValueTest, EmbeddingsAreOrthonormalAndProjectionsUniform) {
+  const Plan p = plan_of({{4, 5}, {2, 10}, {25, 1}, {5, 4}}, "100");  // 5, 5, 4, 5 templates
+  std::vector<std::vector<double>> phi;
+  for (const int l : {0, 1, 3}) {
+    const Parameters::Init init = initial_coefficients(p, l);
+    phi.emplace_back();
+    for (std::int64_t e = 0; e < 24; ++e) phi.back().push_back(init(e));
+  }
+  for (int a = 0; a < 3; ++a)
+    for (int b = 0; b < 3; ++b)
+      EXPECT_NEAR(std::inner_product(phi[a].begin(), phi[a].end(), phi[b].begin(), 0.0), a == b, 1e-14);
+  const double bound = 1 / std::sqrt(24.0);
+  for (const Parameters::Init& init : {initial_projection(p, 0, 5), initial_projection_bias(p, 0, 5)}) {
+    double sum = 0, squares = 0;
+    for (std::int64_t i = 0; i < 1000; ++i) {
+      ASSERT_LE(std::abs(init(i)), bound);
+      sum += init(i), squares += init(i) * init(i);
+    }
+    EXPECT_NEAR(sum / 1000, 0, 0.1 * bound);
+    EXPECT_NEAR(std::sqrt(squares / 1000), bound / std::sqrt(3.0), 0.05 * bound);
+  }
+  EXPECT_NE(initial_projection(p, 0, 5)(0), initial_projection(p, 0, 4)(0));
+  EXPECT_NE(initial_projection(p, 0, 5)(0), initial_projection_bias(p, 0, 5)(0));
+}
+
+TEST(InitialValueTest, MasksByOption) {
+  PlanOptions o;
+  o.mask_init = MaskInit::ones;
+  EXPECT_EQ(initial_mask(plan_of({{9, 9}}, "10", o), "m", 9)(7), 1);
+  o.mask_init = MaskInit::random;
+  const Parameters::Init signs = initial_mask(plan_of({{9, 9}}, "10", o), "m", 9);
+  int up = 0;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    ASSERT_EQ(std::abs(signs(i)), 1);
+    up += signs(i) > 0;
+  }
+  EXPECT_NEAR(up, 500, 60);
+}
+
+TEST(InitialValueTest, GainIsTheDeviationUnsharedOverThatOfTheStart) {
+  const auto gain = [](PlanOptions o, const std::string& budget, std::initializer_list<Shape> shapes) {
+    return layer_gain(plan_of(shapes, budget, o), 0);
+  };
+  const auto alone = {Shape{30, 40}};
+  const double filter = 2.0 / 9, own = 2.0 / 40;  // variances
+  PlanOptions o;
+  o.combine = Combine::avg;
+  EXPECT_DOUBLE_EQ(gain(o, "4800", {{30, 40}, {30, 40}}),
+                   std::sqrt(4.0));  // the mean of four has half the deviation
+  EXPECT_EQ(gain(o, "dense", alone), 1);
+  o.gain = Gain::off;
+  EXPECT_EQ(gain(o, "4800", alone), 1);
+  o = {};
+  o.mask_init = MaskInit::ones;
+  EXPECT_DOUBLE_EQ(gain(o, "500", alone), std::sqrt(own / filter));
+  o.upsample = Upsample::repeat;
+  EXPECT_DOUBLE_EQ(gain(o, "500", alone), std::sqrt(own / filter));
+  o.upsample = Upsample::mask;
+  o.mask_init = MaskInit::small;  // 1/18 in 700 of 1200
+  EXPECT_NEAR(gain(o, "500", alone), std::sqrt(own / (filter * (500 + 700.0 / 324) / 1200)), 1e-12);
+  // Templates of two deviations, through another, more frequent shape: 800 elements of 1200.
+  o.templates = 1;
+  EXPECT_NEAR(gain(o, "1200", {{30, 40}, {20, 20}, {20, 20}}),
+              std::sqrt(own / ((400 * own + 800 * 0.1) / 1200)), 1e-12);
+  // Norms make the scale of no importance, unless it is asked for.
+  std::vector<WeightRequest> normed{linear_layer(30, 40), linear_layer(5, 3)};
+  normed[0].norm_follows = true;
+  o.budget = Budget::parse("500");
+  EXPECT_EQ(layer_gain(make_plan(normed, 0, o), 0), 1);
+  o.gain = Gain::on;
+  EXPECT_NE(layer_gain(make_plan(normed, 0, o), 0), 1);
 }
 
 TEST(InitialValueTest, MoreLayersThanTemplatesHaveOrthonormalColumns) {
