@@ -1,3 +1,4 @@
+#include "autograd/flops.h"
 #include "autograd/ops.h"
 #include "autograd/scratch.h"
 #include "kernels/conv.h"
@@ -82,6 +83,7 @@ Var conv2d(const Var& x, const Var& w, const ConvOptions& options) {
   check_alike("conv2d", x, w, "the weight");
   const kernels::ConvGeometry g = checked_geometry(x, w, options);
   const Tensor xv = x.value(), wv = w.value();
+  count_multiply_adds(g.n * g.out_h() * g.out_w() * w.size());
   const Tensor y = Tensor::empty({g.n, g.out_h(), g.out_w(), g.o}, x.dtype(), x.device());
   run_conv("conv2d", xv, g, [&]<class T>(auto& q, void* workspace) {
     kernels::conv_forward<T>(q, g, xv.data<T>(), wv.data<T>(), y.data<T>(), workspace);
@@ -94,6 +96,7 @@ Var linear(const Var& x, const Var& w) {
   check_alike("linear", x, w, "the weight");
   check(x.shape().rank() == 2 && w.shape().rank() == 2 && x.shape()[1] == w.shape()[1], "linear",
         "the input is {}, the weight {}: expected (rows, i) and (o, i)", x.shape().text(), w.shape().text());
+  count_multiply_adds(x.shape()[0] * w.size());
   return Var::result(product(x.value(), false, w.value(), true), {x, w},
                      [](const Tensor& gy, std::span<const Var> in) {
                        if (in[1].wants_grad()) in[1].add_grad(product(gy, true, in[0].value(), false));

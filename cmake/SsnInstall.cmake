@@ -15,6 +15,7 @@ foreach(folder ${folders})
 endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/generated/runtime/config.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shapeshifter/runtime)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/datasets/digits DESTINATION ${CMAKE_INSTALL_DATADIR}/shapeshifter)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/ssn/mappings DESTINATION ${CMAKE_INSTALL_DATADIR}/shapeshifter)
 install(TARGETS ssn RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 if(NOT SSN_CUDA_ON_HOST)  # such a build is for tests

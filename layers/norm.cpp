@@ -2,9 +2,9 @@
 
 namespace ssn {
 
-BatchNorm::BatchNorm(const Scope& scope, std::int64_t channels)
+BatchNorm::BatchNorm(const Scope& scope, std::int64_t channels, double initial_gain)
     : gain_(scope.parameters.add(scope.name("gain"), {channels}, Section::ordinary, true,
-                                 [](std::int64_t) { return 1.0; })),
+                                 [=](std::int64_t) { return initial_gain; })),
       bias_(scope.parameters.add(scope.name("bias"), {channels}, Section::ordinary, true,
                                  [](std::int64_t) { return 0.0; })),
       running_mean_(scope.parameters.add_buffer(scope.name("running_mean"), {channels}, 0)),

@@ -3,10 +3,10 @@
 
 namespace ssn {
 
-/// Batch normalisation over the last axis, optionally with ReLU fused behind it. Gain starts at 1, bias at 0.
+/// Batch normalisation over the last axis, optionally with ReLU fused behind it. Bias starts at 0.
 class BatchNorm {
  public:
-  BatchNorm(const Scope& scope, std::int64_t channels);
+  BatchNorm(const Scope& scope, std::int64_t channels, double initial_gain = 1);
   Var operator()(const Var& x, bool training, bool relu) const {
     return batch_norm(x, gain_, bias_, running_mean_, running_var_, {.training = training, .relu = relu});
   }

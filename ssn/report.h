@@ -18,4 +18,23 @@ Cost cost(const Plan& plan, int states = 1);
 nlohmann::json to_json(const Cost& cost);
 std::string text(const Cost& cost);
 
+/// What generating every weight once adds to the network's own work, in FLOPs (a multiply-add is two; those
+/// of fixed gains aside). A forward pass of `batch` images is batch · network; its backward twice that.
+struct Work {
+  double network;                      // forward, of one image (layers/models/outline.h)
+  double generate, generate_backward;  // all weights; the gradients of what they are made of
+  std::int64_t batch = 1;
+
+  /// Of generation in the forward pass of so many images, in percent.
+  double percent_of_forward(std::int64_t images) const;
+  /// In a step with the batch, in percent. Without keeping weights (lean) they are generated twice.
+  double percent_of_step(bool lean) const;
+};
+Work work(const Plan& plan, double network, std::int64_t batch);
+nlohmann::json to_json(const Work& work);
+std::string text(const Work& work);
+
+/// What of it a user may want to act on: a line each.
+std::string advice(const Plan& plan, const Cost& cost, const Work& work);
+
 }  // namespace ssn

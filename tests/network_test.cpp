@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 
-#include "layers/models/zoo.h"
+#include <chrono>
+#include <set>
+
+#include "autograd/flops.h"
+#include "layers/models/outline.h"
 #include "ssn/shared_weights.h"
 
 namespace ssn::test {
@@ -54,6 +58,125 @@ TEST(Networks, wrn_28_10_counts_to_the_last_parameter) {
   EXPECT_EQ(plan.original, 36'479'194);
   EXPECT_EQ(plan.shareable, 36'461'232);
   EXPECT_EQ(plan.layers.size(), 29u);
+}
+
+// The code that came with Shapeshifter Networks (Plummer et al., 2022) says 68,902,472: torchvision's
+// wide_resnet50_2 (68,883,240) with three 3×3 convolutions to 32, 32 and 64 channels for its 7×7 stem.
+TEST(Networks, wrn_50_2_counts_to_the_last_parameter) {
+  const Plan plan = dense_plan("wrn-50-2", {.channels = 3, .height = 224, .width = 224, .classes = 1000});
+  EXPECT_EQ(plan.original, 68'902'472);
+  ASSERT_EQ(plan.layers.size(), 56u);
+  const char* first[] = {"stem.conv1",     "stem.conv2",     "stem.conv3",     "layer1.0.shortcut",
+                         "layer1.0.conv1", "layer1.0.conv2", "layer1.0.conv3", "layer1.1.conv1"};
+  for (std::size_t i = 0; i < std::size(first); ++i) EXPECT_EQ(plan.layers[i].name, first[i]);
+  EXPECT_EQ(plan.layers[55].name, "fc");
+  EXPECT_EQ(plan.layers[5].shape, (Shape{128, 128, 3, 3}));
+}
+
+TEST(Networks, wrn_50_2_trains_on_a_small_image) {
+  const ImageTask task{3, 40, 33, 5};
+  Parameters parameters;
+  SharedWeights weights(parameters, {.budget = Budget::parse("dense")});
+  const auto network = make_network("wrn-50-2", task, {weights, parameters}, {.width = 0.07});
+  weights.build();
+  parameters.build();
+  Tensor x = Tensor::empty({3, 40, 33, 3}, DType::f32);
+  for (std::int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = static_cast<float>(std::sin(0.7 * i));
+  Tensor labels = Tensor::empty({3}, DType::i32);
+  for (int i = 0; i < 3; ++i) labels.data<std::int32_t>()[i] = i;
+  const Var logits = network->forward(Var::constant(x), true);
+  ASSERT_EQ(logits.shape(), (Shape{3, 5}));
+  backward(cross_entropy(logits, labels, 0, 1));
+  weights.finish_backward();
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    double sum = 0;
+    const Tensor gradient = entry.leaf.grad();
+    for (const float g : gradient.span<float>()) sum += std::abs(g);
+    EXPECT_TRUE(std::isfinite(sum)) << entry.name;
+    // A block's last gain starts at 0, so nothing passes to what is before it yet.
+    const bool stem_or_classifier = entry.name.starts_with("stem") || entry.name.starts_with("fc");
+    EXPECT_TRUE(sum > 0 || !(stem_or_classifier || entry.name.ends_with("bn3.gain"))) << entry.name;
+  }
+}
+
+// Zagoruyko and Komodakis (2016), table 9 and He et al. (2016), section 4.2; multiply-adds.
+TEST(Networks, take_the_known_number_of_flops) {
+  const ImageTask cifar{3, 32, 32, 10};
+  EXPECT_EQ(forward_flops("resnet-20", cifar) / 2, 40'551'040);  // published as 41 million
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_NEAR(forward_flops("wrn-28-10", cifar) / 2, 5.2e9, 0.06e9);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  RecordProperty("milliseconds", static_cast<int>(1000 * took.count()));
+  // By hand: stride 2 on an odd image, a classifier.
+  const Tensor x = Tensor::full({2, 5, 7, 3}, 0, DType::f32), w = Tensor::full({4, 3, 3, 3}, 0, DType::f32);
+  const FlopCounter outer;
+  {
+    const FlopCounter inner;
+    conv2d(Var::constant(x), Var::constant(w), {.stride = {2, 2}, .padding = {1, 1}});
+    EXPECT_EQ(inner.flops(), 2.0 * 2 * 3 * 4 * 4 * 27);
+  }
+  linear(Var::constant(Tensor::full({5, 3}, 0, DType::f32)),
+         Var::constant(Tensor::full({7, 3}, 0, DType::f32)));
+  EXPECT_EQ(outer.flops(), 2.0 * 2 * 3 * 4 * 4 * 27 + 2 * 5 * 7 * 3);
+}
+
+TEST(Networks, reduced_to_the_largest_size_that_fits) {
+  const ImageTask task{3, 32, 32, 10};
+  for (const std::string name : {"wrn-10-1", "wrn-22-3", "resnet-32", "wrn-50-2"})
+    for (const auto count : {&Outline::shareable, &Outline::original}) {
+      const auto at = [&](const NetworkSize& size) { return (outline(name, task, size).*count)(); };
+      // Every width at which some count of channels changes, and so every network there is.
+      std::set<std::int64_t> channels;
+      for (const WeightRequest& w : outline(name, task).weights) channels.insert(w.shape[0]);
+      std::set<double> widths = {0, 1};
+      for (const std::int64_t c : channels)
+        if (c <= 256)
+          for (std::int64_t k = 2; k <= c; ++k)
+            widths.insert((static_cast<double>(2 * k - 1) / static_cast<double>(2 * c)) + 1e-9);
+      const std::int64_t full = at({});
+      for (const double share : {1.5, 1.0, 0.75, 0.31, 0.1, 0.02, 0.004}) {
+        const auto limit = static_cast<std::int64_t>(share * static_cast<double>(full));
+        if (limit < at({0, 100})) continue;
+        const NetworkSize size = reduced_size(name, task, count, limit);
+        EXPECT_LE(at(size), limit) << name;
+        EXPECT_TRUE(size.removed == 0 || at({0, size.removed - 1}) > limit) << name;
+        EXPECT_TRUE(share < 1 || (size.width == 1 && size.removed == 0)) << name;
+        for (const double w : widths) {
+          const std::int64_t other = at({w, size.removed});
+          EXPECT_TRUE(other > limit || other <= at(size)) << name << ' ' << w << ' ' << size.width;
+        }
+      }
+    }
+}
+
+TEST(Networks, shortened_only_where_narrowing_is_not_enough) {
+  const ImageTask task{1, 9, 9, 3};
+  const std::int64_t narrowest = outline("resnet-32", task, {0, 0}).shareable();
+  EXPECT_EQ(reduced_size("resnet-32", task, &Outline::shareable, narrowest).removed, 0);
+  const NetworkSize shorter = reduced_size("resnet-32", task, &Outline::shareable, narrowest - 1);
+  EXPECT_EQ(shorter.removed, 1);
+  const std::int64_t least = outline("resnet-32", task, {0, 4}).shareable();
+  EXPECT_EQ(reduced_size("resnet-32", task, &Outline::shareable, least).removed, 4);
+  try {
+    reduced_size("resnet-32", task, &Outline::shareable, least - 1);
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_NE(std::string(e.what()).find(fmt::format("has {} parameters", least)), std::string::npos)
+        << e.what();
+  }
+}
+
+TEST(Networks, reduced_ones_run) {
+  for (const std::string name : {"wrn-16-2", "resnet-20", "wrn-50-2"})
+    for (const NetworkSize& size : {NetworkSize{0, 100}, NetworkSize{0.03, 0}, NetworkSize{0.3, 1}}) {
+      Parameters parameters;
+      SharedWeights weights(parameters, {.budget = Budget::parse("dense")});
+      const auto network = make_network(name, {2, 13, 9, 3}, {weights, parameters}, size);
+      weights.build();
+      parameters.build();
+      const Var x = Var::constant(Tensor::full({2, 13, 9, 2}, 0.5, DType::f32));
+      EXPECT_EQ(network->forward(x, true).shape(), (Shape{2, 3})) << name << ' ' << size.width;
+    }
 }
 
 TEST(Networks, forward_any_image_size_and_class_count) {

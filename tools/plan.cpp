@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ssn/report.h"
@@ -33,20 +34,32 @@ int plan(Comm& comm, const Arguments& arguments) {
   options.section("This call").add("json", json, "print one JSON object").flag_only();
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
 
-  const Model model(config, input_of(config, classes), Device::cpu);
-  const Cost costs = cost(model.plan());
+  const InputShape input = input_of(config, classes);
+  const Model model(config, input, Device::cpu);
+  const Plan& plan = model.plan();
+  const Cost costs = cost(plan);
+  const ImageTask task{input.size.channels, input.size.height, input.size.width, input.classes};
+  const NetworkSize size = model.reduction() ? model.reduction()->size : NetworkSize{};
+  const std::int64_t images = std::max<std::int64_t>(1, config.batch / (comm.size() * config.micro_batches));
+  const Work works = work(plan, forward_flops(config.model, task, size), images);
   if (json) {
-    nlohmann::json out = to_json(model.plan());
+    nlohmann::json out = model.plan_json();
     out["network"] = config.model;
-    out["input"] = model.input().size.text();
-    out["classes"] = model.input().classes;
+    out["input"] = input.size.text();
+    out["classes"] = input.classes;
     out["bytes"] = to_json(costs);
+    out["flops"] = to_json(works);
     print_result(comm, out.dump(1));
-  } else {
-    print_result(
-        comm, fmt::format("{} for {} images, {} classes\n\n{}\n{}", config.model, model.input().size.text(),
-                          model.input().classes, text(model.plan()), text(costs)));
+    return 0;
   }
+  std::string out = fmt::format("{} for {} images{}, {} classes\n", config.model, input.size.text(),
+                                config.input.empty() ? fmt::format(" ({})", config.data) : "", input.classes);
+  if (model.reduction()) out += text(*model.reduction()) + "\n";
+  out += fmt::format("\n{}\n{}\n{}", text(plan), text(costs), text(works));
+  const std::string lines = advice(plan, costs, works);
+  if (!lines.empty()) out += "\n" + lines;
+  out.pop_back();
+  print_result(comm, out);
   return 0;
 }
 

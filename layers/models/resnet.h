@@ -13,7 +13,8 @@ namespace ssn {
 /// pixel, zero channels).
 class CifarResNet : public Network {
  public:
-  CifarResNet(const Scope& scope, int depth, std::int64_t channels, std::int64_t classes);
+  CifarResNet(const Scope& scope, int depth, std::int64_t channels, std::int64_t classes,
+              const NetworkSize& size = {});
   Var forward(const Var& x, bool training) const override;
 
  private:

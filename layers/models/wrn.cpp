@@ -18,17 +18,18 @@ Var WideResNet::Block::operator()(const Var& x, bool training) const {
   return add(residual, shortcut ? (*shortcut)(active) : x);
 }
 
-WideResNet::WideResNet(const Scope& scope, int depth, int width, std::int64_t channels, std::int64_t classes)
-    : conv1_(scope.at("conv1"), channels, 16, {}),
+WideResNet::WideResNet(const Scope& scope, int depth, int width, std::int64_t channels, std::int64_t classes,
+                       const NetworkSize& size)
+    : conv1_(scope.at("conv1"), channels, size.channels(16), {}),
       blocks_([&] {
         check_usage(depth >= 10 && (depth - 4) % 6 == 0 && width >= 1, "wrn",
                     "wrn-{}-{}: the depth must be 6n + 4 (10, 16, 22, 28, ...), the width at least 1", depth,
                     width);
         std::vector<Block> blocks;
-        std::int64_t in = 16;
+        std::int64_t in = size.channels(16);
         for (int stage = 0; stage < 3; ++stage) {
-          const std::int64_t out = (std::int64_t{16} << stage) * width;
-          for (int i = 0; i < (depth - 4) / 6; ++i) {
+          const std::int64_t out = size.channels((std::int64_t{16} << stage) * width);
+          for (int i = 0; i < size.blocks((depth - 4) / 6); ++i) {
             blocks.emplace_back(scope.at(fmt::format("block{}.layer.{}", stage + 1, i)), in, out,
                                 stage > 0 && i == 0 ? 2 : 1);
             in = out;
@@ -36,8 +37,8 @@ WideResNet::WideResNet(const Scope& scope, int depth, int width, std::int64_t ch
         }
         return blocks;
       }()),
-      bn_(scope.at("bn"), std::int64_t{64} * width),
-      fc_(scope.at("fc"), std::int64_t{64} * width, classes) {}
+      bn_(scope.at("bn"), size.channels(std::int64_t{64} * width)),
+      fc_(scope.at("fc"), size.channels(std::int64_t{64} * width), classes) {}
 
 Var WideResNet::forward(const Var& x, bool training) const {
   Var h = conv1_(x);

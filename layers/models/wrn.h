@@ -14,7 +14,8 @@ namespace ssn {
 /// third halving the image; norm, ReLU, mean over the image, classifier. 3×3 inputs and up.
 class WideResNet : public Network {
  public:
-  WideResNet(const Scope& scope, int depth, int width, std::int64_t channels, std::int64_t classes);
+  WideResNet(const Scope& scope, int depth, int width, std::int64_t channels, std::int64_t classes,
+             const NetworkSize& size = {});
   Var forward(const Var& x, bool training) const override;
 
  private:

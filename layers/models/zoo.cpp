@@ -5,6 +5,7 @@
 
 #include "layers/models/resnet.h"
 #include "layers/models/wrn.h"
+#include "layers/models/wrn50.h"
 #include "runtime/text.h"
 
 namespace ssn {
@@ -30,20 +31,24 @@ std::vector<int> numbers_behind(std::string_view name, std::string_view stem) {
 }  // namespace
 
 std::vector<std::string> network_names() {
-  std::vector<std::string> names = {"wrn-<depth>-<width>"};
+  std::vector<std::string> names = {"wrn-<depth>-<width>", "wrn-50-<width>"};
   for (int depth : kResNetDepths) names.push_back(fmt::format("resnet-{}", depth));
   return names;
 }
 
-std::unique_ptr<Network> make_network(std::string_view name, const ImageTask& t, const Scope& scope) {
+std::unique_ptr<Network> make_network(std::string_view name, const ImageTask& t, const Scope& scope,
+                                      const NetworkSize& size) {
   check_usage(t.channels > 0 && t.height > 0 && t.width > 0 && t.classes > 1, "network",
               "needs images of at least one pixel and two classes, found {}x{}x{} and {} classes", t.channels,
               t.height, t.width, t.classes);
+  if (const auto n = numbers_behind(name, "wrn"); n.size() == 2 && n[0] == 50)
+    return std::make_unique<WideResNet50>(scope, n[1], t.channels, t.classes, size);
   if (const auto n = numbers_behind(name, "wrn"); n.size() == 2)
-    return std::make_unique<WideResNet>(scope, n[0], n[1], t.channels, t.classes);
+    return std::make_unique<WideResNet>(scope, n[0], n[1], t.channels, t.classes, size);
   if (const auto n = numbers_behind(name, "resnet"); n.size() == 1 && std::ranges::count(kResNetDepths, n[0]))
-    return std::make_unique<CifarResNet>(scope, n[0], t.channels, t.classes);
-  std::vector<std::string> known = {"wrn-16-1", "wrn-16-2", "wrn-16-4", "wrn-28-10", "wrn-40-2", "wrn-40-4"};
+    return std::make_unique<CifarResNet>(scope, n[0], t.channels, t.classes, size);
+  std::vector<std::string> known = {"wrn-16-1", "wrn-16-2", "wrn-16-4", "wrn-28-10",
+                                    "wrn-40-2", "wrn-40-4", "wrn-50-2"};
   for (int depth : kResNetDepths) known.push_back(fmt::format("resnet-{}", depth));
   const std::string near = nearest_name(name, known);
   fail_usage("network", "there is no network '{}'; {}known are {}", name,

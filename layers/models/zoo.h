@@ -16,8 +16,10 @@ struct ImageTask {
 
 /// The network of this name, its weights and parameters asked for in `scope`. An unknown name is a UsageError
 /// with the nearest known one; so is an image too small for it.
-std::unique_ptr<Network> make_network(std::string_view name, const ImageTask& task, const Scope& scope);
-/// Names and patterns that make_network knows, for help texts: "wrn-<depth>-<width>", "resnet-20", ...
+std::unique_ptr<Network> make_network(std::string_view name, const ImageTask& task, const Scope& scope,
+                                      const NetworkSize& size = {});
+/// Names and patterns that make_network knows, for help texts: "wrn-<depth>-<width>", "wrn-50-2",
+/// "resnet-20", ...
 std::vector<std::string> network_names();
 
 }  // namespace ssn

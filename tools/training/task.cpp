@@ -1,6 +1,7 @@
 #include "tools/training/task.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "runtime/trace.h"
@@ -20,15 +21,29 @@ Tensor gather_rows(const Tensor& from, std::span<const std::int64_t> rows) {
   return to;
 }
 
+ImageTask task_of(const InputShape& input) {
+  return {input.size.channels, input.size.height, input.size.width, input.classes};
+}
+
 }  // namespace
 
 Model::Model(const TrainConfig& config, const InputShape& input, Device device)
+    : Model(config, input, device, setting(config, task_of(input))) {}
+
+Model::Model(const TrainConfig& config, const InputShape& input, Device device, Setting setting)
     : parameters(DType::f32, device),
-      weights(parameters, plan_options(config), weight_policy(config.weights)),
-      input_(input) {
-  const ImageTask task{input.size.channels, input.size.height, input.size.width, input.classes};
-  network = make_network(config.model, task, {weights, parameters});
+      weights(parameters, std::move(setting.plan), weight_policy(config.weights)),
+      input_(input),
+      reduction_(setting.reduction) {
+  network = make_network(config.model, task_of(input), {weights, parameters},
+                         reduction_ ? reduction_->size : NetworkSize{});
   weights.build();
+}
+
+nlohmann::json Model::plan_json() const {
+  nlohmann::json json = to_json(plan());
+  if (reduction_) json["reduced"] = to_json(*reduction_);
+  return json;
 }
 
 void Model::build(Comm& comm) {

@@ -6,6 +6,7 @@
 #include "datasets/loader.h"
 #include "layers/models/zoo.h"
 #include "runtime/checkpoint.h"
+#include "tools/training/baseline.h"
 #include "tools/training/config.h"
 #include "tools/training/metrics.h"
 
@@ -20,6 +21,10 @@ class Model {
   void build(Comm& comm);
 
   const Plan& plan() const { return weights.plan(); }
+  /// plan() as `ssn plan --json` and plan.json have it: with `reduced`, where the network is.
+  nlohmann::json plan_json() const;
+  /// If the network is smaller than the one of its name (--baseline reduced).
+  const std::optional<Reduction>& reduction() const { return reduction_; }
   const InputShape& input() const { return input_; }
 
   Parameters parameters;
@@ -27,7 +32,10 @@ class Model {
   std::unique_ptr<Network> network;
 
  private:
+  Model(const TrainConfig& config, const InputShape& input, Device device, Setting setting);
+
   InputShape input_;
+  std::optional<Reduction> reduction_;
 };
 
 /// While it lives, the running statistics are the means over the ranks; afterwards each rank has its own.
