@@ -53,6 +53,8 @@ struct PoolOptions {
 };
 Var max_pool(const Var& x, const PoolOptions& options);
 Var avg_pool(const Var& x, const PoolOptions& options);
+/// y (n, out_h, out_w, c): x resized bilinearly, half-pixel centres, no antialias
+Var resize_bilinear(const Var& x, std::int64_t out_h, std::int64_t out_w);
 /// y (n, c) = mean over h and w
 Var global_avg_pool(const Var& x);
 
@@ -86,7 +88,8 @@ struct WeightRecipe {
   WeightRule rule;
   Var theta;
   Var coefficients = {};
-  Var projection = {}, projection_bias = {};  // W (K_i, E) and b (K_i), which layers may share
+  /// W (at least K_i rows, of which the first are used; E) and b alike. Layers may share them.
+  Var projection = {}, projection_bias = {};
 };
 /// The layers' weights in one call; all of one group. An exact weight is a view of theta, without a copy.
 std::vector<Tensor> generate(std::span<const WeightRecipe> recipes);

@@ -2,6 +2,7 @@
 #include "autograd/scratch.h"
 #include "kernels/norm.h"
 #include "kernels/pool.h"
+#include "kernels/resize.h"
 #include "runtime/dispatch.h"
 
 namespace ssn {
@@ -181,6 +182,28 @@ Var global_avg_pool(const Var& x) {
     if (gx.size() > 0) {
       dispatch(gy.device(), gy.dtype(), "global_avg_pool backward", [&]<class T>(auto& q) {
         kernels::global_avg_pool_backward<T>(q, n, pixels, c, gy.data<T>(), gx.data<T>());
+      });
+    }
+    in[0].add_grad(std::move(gx));
+  });
+}
+
+Var resize_bilinear(const Var& x, std::int64_t out_h, std::int64_t out_w) {
+  check(x.shape().rank() == 4 && x.shape()[1] * x.shape()[2] > 0 && out_h > 0 && out_w > 0, "resize_bilinear",
+        "x must be (n, h, w, c) with at least one pixel, and so must y, found {} to {}x{}", x.shape().text(),
+        out_h, out_w);
+  const kernels::ResizeGeometry g{x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3], out_h, out_w};
+  Tensor y = Tensor::empty(Shape{g.n, out_h, out_w, g.c}, x.dtype(), x.device());
+  if (y.size() > 0) {
+    dispatch(x.device(), x.dtype(), "resize_bilinear", [&]<class T>(auto& q) {
+      kernels::resize_bilinear_forward<T>(q, g, x.value().data<T>(), y.data<T>());
+    });
+  }
+  return Var::result(std::move(y), {x}, [=](const Tensor& gy, std::span<const Var> in) {
+    Tensor gx = Tensor::empty(in[0].shape(), gy.dtype(), gy.device());
+    if (gx.size() > 0) {
+      dispatch(gy.device(), gy.dtype(), "resize_bilinear backward", [&]<class T>(auto& q) {
+        kernels::resize_bilinear_backward<T>(q, g, gy.data<T>(), gx.data<T>());
       });
     }
     in[0].add_grad(std::move(gx));

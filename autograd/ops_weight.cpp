@@ -1,5 +1,9 @@
+#include <utility>
+
 #include "autograd/ops.h"
+#include "kernels/coefficients.h"
 #include "kernels/generate.h"
+#include "kernels/resize.h"
 #include "runtime/dispatch.h"
 
 namespace ssn {
@@ -12,34 +16,81 @@ std::int64_t masks_of(std::int64_t n, std::int64_t group_size) {
   return n > 0 ? (n + group_size - 1) / group_size - 1 : 0;
 }
 
-void check_recipe(const WeightRecipe& r, Where where) {
+/// Rows and columns of what is combined, where that is resized: else the weight's own.
+Shape combined_shape(const WeightRule& rule) {
+  return rule.resize ? Shape{rule.resize->rows, rule.resize->cols} : rule.shape;
+}
+
+bool is_mean(const WeightRecipe& r) {
+  return r.rule.method == Method::templates && !r.coefficients;
+}
+
+void check_tiles(const WeightRecipe& r, Where where) {
   const WeightRule& rule = r.rule;
-  const Var &theta = r.theta, &coefficients = r.coefficients;
-  const std::int64_t n = rule.shape.size();
-  check(theta && theta.shape().rank() == 1 && (theta.size() > 0 || n == 0), where,
+  const std::int64_t n = rule.shape.size(), size = r.theta.size(), tile = rule.tile ? rule.tile : size;
+  check(tile >= 0 && tile <= size && (tile > 0 || n == 0), where,
+        "a tile has {} elements; it must be part of the group's {} parameters", tile, size);
+  check(!rule.resize, where, "tiles are not resized");
+  if (!r.coefficients) return;
+  const Shape& mask = r.coefficients.shape();
+  check(rule.window >= 1, where, "the masks' window is {}; it must be positive", rule.window);
+  const std::int64_t masks = masks_of(n, tile);
+  check(mask.rank() == 2 && mask[0] >= masks && mask[1] == rule.window, where,
+        "{} weights from tiles of {} parameters need masks of at least {}x{}, found {}", n, tile, masks,
+        rule.window, mask.text());
+}
+
+void check_templates(const WeightRecipe& r, Where where) {
+  const WeightRule& rule = r.rule;
+  if (rule.resize)
+    check(rule.resize->rows > 0 && rule.resize->cols > 0 &&
+              rule.resize->to_rows * rule.resize->to_cols == rule.shape.size() && rule.shape.size() > 0,
+          where, "a {}x{} matrix cannot be resized to {}x{} for a weight of shape {}", rule.resize->rows,
+          rule.resize->cols, rule.resize->to_rows, rule.resize->to_cols, rule.shape.text());
+  const std::int64_t n = combined_shape(rule).size(), size = r.theta.size();
+  for (std::int64_t o : rule.offsets)
+    check(o >= 0 && o <= size - n, where, "a template of {} elements at {} leaves the group's {} parameters",
+          n, o, size);
+  const auto templates = static_cast<std::int64_t>(rule.offsets.size());
+  if (rule.method == Method::exact)
+    return check(templates == 1 && !r.coefficients, where,
+                 "an exact weight has one offset and no coefficients");
+  check(templates > 0, where, "a sum of templates needs at least one");
+  if (!r.coefficients || r.projection) return;
+  check(r.coefficients.shape() == Shape{templates}, where, "{} templates need {} coefficients, found {}",
+        templates, templates, r.coefficients.shape().text());
+}
+
+void check_projection(const WeightRecipe& r, Where where) {
+  if (r.rule.softmax)
+    check(r.rule.method == Method::templates && r.coefficients, where,
+          "a softmax needs templates with coefficients");
+  check(bool(r.projection) == bool(r.projection_bias), where,
+        "a projection has a matrix and a bias: one of them is missing");
+  if (!r.projection) return;
+  const auto templates = static_cast<std::int64_t>(r.rule.offsets.size());
+  const Shape &w = r.projection.shape(), &b = r.projection_bias.shape();
+  check(r.rule.method == Method::templates && r.coefficients && r.coefficients.shape().rank() == 1, where,
+        "a projection needs templates and the layer's embedding, a vector");
+  check(
+      w.rank() == 2 && w[0] >= templates && w[1] == r.coefficients.size() && b.rank() == 1 &&
+          b[0] >= templates,
+      where,
+      "{} templates and an embedding of {} need a projection of at least {}x{} and its bias, found {} and {}",
+      templates, r.coefficients.size(), templates, r.coefficients.size(), w.text(), b.text());
+}
+
+void check_recipe(const WeightRecipe& r, Where where) {
+  check(r.theta && r.theta.shape().rank() == 1 && (r.theta.size() > 0 || r.rule.shape.size() == 0), where,
         "theta must be a vector of the group's parameters, and not empty");
-  const std::int64_t size = theta.size();
-  if (rule.method == Method::tiles) {
-    check(rule.window >= 1, where, "the masks' window is {}; it must be positive", rule.window);
-    const std::int64_t masks = masks_of(n, size);
-    check(coefficients && coefficients.shape().rank() == 2 && coefficients.shape()[0] >= masks &&
-              coefficients.shape()[1] == rule.window,
-          where, "{} weights from {} parameters need masks of at least {}x{}, found {}", n, size, masks,
-          rule.window, coefficients ? coefficients.shape().text() : "none");
-  } else {
-    for (std::int64_t o : rule.offsets)
-      check(o >= 0 && o <= size - n, where,
-            "a template of {} elements at {} leaves the group's {} parameters", n, o, size);
-    const auto templates = static_cast<std::int64_t>(rule.offsets.size());
-    if (rule.method == Method::exact)
-      check(templates == 1 && !coefficients, where, "an exact weight has one offset and no coefficients");
-    else
-      check(templates > 0 && coefficients && coefficients.shape() == Shape{templates}, where,
-            "{} templates need {} coefficients, found {}", templates, templates,
-            coefficients ? coefficients.shape().text() : "none");
-  }
-  check(!coefficients || (coefficients.dtype() == theta.dtype() && coefficients.device() == theta.device()),
-        where, "coefficients and theta must have one type and device");
+  if (r.rule.method == Method::tiles)
+    check_tiles(r, where);
+  else
+    check_templates(r, where);
+  check_projection(r, where);
+  for (const Var* v : {&r.coefficients, &r.projection, &r.projection_bias})
+    check(!*v || (v->dtype() == r.theta.dtype() && v->device() == r.theta.device()), where,
+          "coefficients and theta must have one type and device");
 }
 
 void check_recipes(std::span<const WeightRecipe> recipes, Where where) {
@@ -50,30 +101,104 @@ void check_recipes(std::span<const WeightRecipe> recipes, Where where) {
   }
 }
 
-/// The kernels' view of a recipe. Gradients are those of the Vars that want one; buffers are owned by their
-/// Vars, so that pointers stay valid.
+/// Coefficients that are computed rather than trained: a projection's, a softmax's, a mean's.
 template <class T>
-kernels::GeneratedLayer<T> layer_of(const WeightRecipe& r) {
+struct Computed {
+  std::vector<Tensor> values, grads;  // of each recipe; empty where the trained ones are used as they are
+  std::vector<kernels::LayerCoefficients<T>> layers;
+  Tensor plain;
+
+  /// Computes them. With `backward`, there are gradients to add into, which carry_back() hands on.
+  template <class Queue>
+  Computed(Queue& q, std::span<const WeightRecipe> recipes, bool backward)
+      : values(recipes.size()), grads(recipes.size()) {
+    for (std::size_t i = 0; i < recipes.size(); ++i) {
+      const WeightRecipe& r = recipes[i];
+      const auto count = static_cast<std::int64_t>(r.rule.offsets.size());
+      if (is_mean(r))
+        values[i] =
+            Tensor::full({count}, 1.0 / static_cast<double>(count), r.theta.dtype(), r.theta.device());
+      if (r.projection || r.rule.softmax) add(i, r, count, backward);
+    }
+    if (layers.empty()) return;
+    plain = Tensor::empty({kernels::coefficients_workspace<T>(std::ssize(layers))}, DType::u8,
+                          recipes[0].theta.device());
+    kernels::coefficients_forward(q, std::span<const kernels::LayerCoefficients<T>>(layers), plain.raw());
+  }
+
+  template <class Queue>
+  void carry_back(Queue& q) {
+    if (layers.empty()) return;
+    kernels::coefficients_backward(q, std::span<const kernels::LayerCoefficients<T>>(layers), plain.raw());
+  }
+
+ private:
+  void add(std::size_t i, const WeightRecipe& r, std::int64_t count, bool backward) {
+    values[i] = Tensor::empty({count}, r.theta.dtype(), r.theta.device());
+    kernels::LayerCoefficients<T> layer{};
+    layer.count = count;
+    layer.embedding = r.coefficients.size();
+    layer.softmax = r.rule.softmax;
+    layer.phi = r.coefficients.value().template data<T>();
+    layer.alpha = values[i].template data<T>();
+    const auto grad_of = [&](const Var& v) {
+      return backward && v.wants_grad() ? v.grad_buffer().template data<T>() : nullptr;
+    };
+    layer.phi_grad = grad_of(r.coefficients);
+    if (r.projection) {
+      layer.projection = r.projection.value().template data<T>();
+      layer.bias = r.projection_bias.value().template data<T>();
+      layer.projection_grad = grad_of(r.projection);
+      layer.bias_grad = grad_of(r.projection_bias);
+    }
+    if (backward) {
+      grads[i] = Tensor::zeros({count}, r.theta.dtype(), r.theta.device());
+      layer.alpha_grad = grads[i].template data<T>();
+    }
+    layers.push_back(layer);
+  }
+};
+
+/// The kernels' view of a recipe: of the matrix to be resized, where there is one. Buffers are owned by their
+/// Vars and by `computed`, so that pointers stay valid.
+template <class T>
+kernels::GeneratedLayer<T> layer_of(const WeightRecipe& r, const Tensor& computed) {
   using L = kernels::GeneratedLayer<T>;
   const WeightRule& rule = r.rule;
-  const Var& coefficients = r.coefficients;
   L layer{};
   layer.method = rule.method == Method::tiles   ? L::Method::tiles
                  : rule.method == Method::exact ? L::Method::exact
                                                 : L::Method::templates;
-  layer.n = rule.shape.size();
+  layer.n = combined_shape(rule).size();
   if (rule.method != Method::tiles) {
     layer.templates = static_cast<int>(rule.offsets.size());
     layer.offsets = rule.offsets.data();
   } else {
     layer.window = rule.window;
+    layer.tile = rule.tile;
   }
-  if (coefficients) layer.coefficients = coefficients.value().template data<T>();
+  layer.gain = static_cast<T>(rule.gain);
+  if (computed)
+    layer.coefficients = computed.data<T>();
+  else if (r.coefficients)
+    layer.coefficients = r.coefficients.value().template data<T>();
   return layer;
 }
 
-Tensor exact_view(const WeightRecipe& r) {
-  return r.theta.value().slice(r.rule.offsets[0], r.rule.shape);
+kernels::ResizeGeometry geometry(const WeightRule::Resize& r) {
+  return {1, r.rows, r.cols, 1, r.to_rows, r.to_cols};
+}
+
+/// Whether what is combined is a stretch of theta as it is.
+bool is_view(const WeightRule& rule) {
+  return rule.method == Method::exact && rule.gain == 1;
+}
+
+/// Memory for what is combined, or the view.
+Tensor combined(const WeightRecipe& r) {
+  const Shape shape = combined_shape(r.rule);
+  return is_view(r.rule) ? r.theta.value().slice(r.rule.offsets[0], shape)
+                         : Tensor::empty(shape, r.theta.dtype(), r.theta.device());
 }
 
 struct Workspace {
@@ -87,35 +212,7 @@ Workspace workspace(Queue& q, std::span<const kernels::GeneratedLayer<T>> layers
   return {Tensor::empty({w.elements}, dtype_of<T>, device), Tensor::empty({w.bytes}, DType::u8, device)};
 }
 
-}  // namespace
-
-std::vector<Tensor> generate(std::span<const WeightRecipe> recipes) {
-  check_recipes(recipes, "generate");
-  std::vector<Tensor> weights;
-  bool any = false;
-  for (const auto& r : recipes) {
-    const bool exact = r.rule.method == Method::exact;
-    weights.push_back(exact ? exact_view(r) : Tensor::empty(r.rule.shape, r.theta.dtype(), r.theta.device()));
-    any = any || (!exact && weights.back().size() > 0);
-  }
-  if (!any) return weights;
-  const Var& theta = recipes[0].theta;
-  dispatch(theta.device(), theta.dtype(), "generate", [&]<class T>(auto& q) {
-    std::vector<kernels::GeneratedLayer<T>> layers;
-    for (std::size_t i = 0; i < recipes.size(); ++i) {
-      if (recipes[i].rule.method == Method::exact) continue;
-      layers.push_back(layer_of<T>(recipes[i]));
-      layers.back().weight = weights[i].data<T>();
-    }
-    const std::span<const kernels::GeneratedLayer<T>> list(layers);
-    const Workspace scratch = workspace(q, list, theta.size(), theta.device());
-    kernels::generate_forward(q, list, theta.size(), theta.value().data<T>(), scratch.plain.raw());
-  });
-  return weights;
-}
-
-void generate_backward(std::span<const WeightRecipe> recipes, std::span<const Tensor> weight_grads) {
-  check_recipes(recipes, "generate_backward");
+void check_gradients(std::span<const WeightRecipe> recipes, std::span<const Tensor> weight_grads) {
   check(recipes.size() == weight_grads.size(), "generate_backward", "{} layers, {} gradients", recipes.size(),
         weight_grads.size());
   for (std::size_t i = 0; i < recipes.size(); ++i) {
@@ -124,15 +221,64 @@ void generate_backward(std::span<const WeightRecipe> recipes, std::span<const Te
           "generate_backward", "the weight is {} {}, its gradient {} {}", r.rule.shape.text(),
           name_of(r.theta.dtype()), weight_grads[i].shape().text(), name_of(weight_grads[i].dtype()));
   }
+}
+
+}  // namespace
+
+std::vector<Tensor> generate(std::span<const WeightRecipe> recipes) {
+  check_recipes(recipes, "generate");
+  std::vector<Tensor> weights;
+  bool work = false;
+  for (const auto& r : recipes) {
+    weights.push_back(combined(r));
+    work = work || r.rule.resize || (!is_view(r.rule) && weights.back().size() > 0);
+  }
+  if (!work) return weights;
+  const Var& theta = recipes[0].theta;
+  dispatch(theta.device(), theta.dtype(), "generate", [&]<class T>(auto& q) {
+    const Computed<T> computed(q, recipes, false);
+    std::vector<kernels::GeneratedLayer<T>> layers;
+    for (std::size_t i = 0; i < recipes.size(); ++i) {
+      if (is_view(recipes[i].rule)) continue;
+      layers.push_back(layer_of<T>(recipes[i], computed.values[i]));
+      layers.back().weight = weights[i].data<T>();
+    }
+    const std::span<const kernels::GeneratedLayer<T>> list(layers);
+    const Workspace scratch = workspace(q, list, theta.size(), theta.device());
+    kernels::generate_forward(q, list, theta.size(), theta.value().data<T>(), scratch.plain.raw());
+    for (std::size_t i = 0; i < recipes.size(); ++i) {
+      const WeightRule& rule = recipes[i].rule;
+      if (!rule.resize) continue;
+      const Tensor matrix =
+          std::exchange(weights[i], Tensor::empty(rule.shape, theta.dtype(), theta.device()));
+      kernels::resize_bilinear_forward(q, geometry(*rule.resize), matrix.data<T>(), weights[i].data<T>());
+    }
+  });
+  return weights;
+}
+
+void generate_backward(std::span<const WeightRecipe> recipes, std::span<const Tensor> weight_grads) {
+  check_recipes(recipes, "generate_backward");
+  check_gradients(recipes, weight_grads);
   if (recipes.empty() || recipes[0].theta.size() == 0) return;
   const Var& theta = recipes[0].theta;
   dispatch(theta.device(), theta.dtype(), "generate_backward", [&]<class T>(auto& q) {
+    Computed<T> computed(q, recipes, true);
+    std::vector<Tensor> grads(weight_grads.begin(), weight_grads.end());  // of what is combined
     std::vector<kernels::GeneratedLayer<T>> layers;
     for (std::size_t i = 0; i < recipes.size(); ++i) {
-      const Var& coefficients = recipes[i].coefficients;
-      layers.push_back(layer_of<T>(recipes[i]));
-      layers.back().weight_grad = weight_grads[i].data<T>();
-      if (coefficients.wants_grad()) layers.back().coefficients_grad = coefficients.grad_buffer().data<T>();
+      const WeightRecipe& r = recipes[i];
+      if (r.rule.resize) {
+        grads[i] = Tensor::empty(combined_shape(r.rule), theta.dtype(), theta.device());
+        kernels::resize_bilinear_backward(q, geometry(*r.rule.resize), weight_grads[i].data<T>(),
+                                          grads[i].data<T>());
+      }
+      layers.push_back(layer_of<T>(r, computed.values[i]));
+      layers.back().weight_grad = grads[i].template data<T>();
+      if (computed.grads[i])
+        layers.back().coefficients_grad = computed.grads[i].template data<T>();
+      else if (r.coefficients && r.coefficients.wants_grad())
+        layers.back().coefficients_grad = r.coefficients.grad_buffer().template data<T>();
     }
     const Tensor theta_grad = theta.wants_grad()
                                   ? theta.grad_buffer()
@@ -141,21 +287,25 @@ void generate_backward(std::span<const WeightRecipe> recipes, std::span<const Te
     const Workspace scratch = workspace(q, list, theta.size(), theta.device());
     kernels::generate_backward(q, list, theta.size(), theta.value().data<T>(), theta_grad.data<T>(),
                                scratch.elements.data<T>(), scratch.plain.raw());
+    computed.carry_back(q);
   });
 }
 
 Var generated_weight(const WeightRecipe& recipe) {
   check_recipe(recipe, "generated_weight");
-  const WeightRule& rule = recipe.rule;
-  const Var &theta = recipe.theta, &coefficients = recipe.coefficients;
-  std::vector<Var> inputs{theta};
-  if (coefficients) inputs.push_back(coefficients);
-  const auto backward = [rule](const Tensor& gy, std::span<const Var> in) {
-    const WeightRecipe r{rule, in[0], in.size() > 1 ? in[1] : Var()};
+  std::vector<Var> inputs{recipe.theta};
+  for (const Var* v : {&recipe.coefficients, &recipe.projection, &recipe.projection_bias})
+    if (*v) inputs.push_back(*v);
+  const auto backward = [rule = recipe.rule](const Tensor& gy, std::span<const Var> in) {
+    WeightRecipe r{rule, in[0]};
+    if (in.size() > 1) r.coefficients = in[1];
+    if (in.size() > 2) r.projection = in[2], r.projection_bias = in[3];
     generate_backward({&r, 1}, {&gy, 1});
   };
   const auto make = [recipe] { return generate({&recipe, 1})[0]; };
-  return Var::regenerated(rule.shape, theta.dtype(), theta.device(), make, std::move(inputs), backward);
+  const Var& theta = recipe.theta;
+  return Var::regenerated(recipe.rule.shape, theta.dtype(), theta.device(), make, std::move(inputs),
+                          backward);
 }
 
 }  // namespace ssn

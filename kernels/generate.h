@@ -10,8 +10,10 @@ namespace ssn::kernels {
 /// section 3.2:
 ///   templates  w[i] = Σ_k alpha[k] · theta[offsets[k] + i]        coefficients = alpha (templates)
 ///   exact      w[i] = theta[offsets[0] + i]                       templates = 1, no coefficients
-///   tiles      w[t·N + p] = theta[p] · (t ? mask[t − 1][p mod window] : 1)
-///                                                                 coefficients = mask (tiles − 1, window)
+///   tiles      w[t·tile + p] = theta[p] · (t ? mask[t − 1][p mod window] : 1), p < tile
+///                                                                 coefficients = mask (tiles − 1, window),
+///                                                                 or none: every mask is 1
+/// and all of that times `gain`.
 /// Offsets of different layers, and of one layer's templates, may overlap anyhow. Sums over k are chains of
 /// fused multiply-adds, k ascending.
 template <class T>
@@ -26,6 +28,8 @@ struct GeneratedLayer {
   T* weight = nullptr;             // forward writes it
   const T* weight_grad = nullptr;  // backward reads it
   T* coefficients_grad = nullptr;  // backward adds into it unless null; layers may share it
+  std::int64_t tile = 0;           // method tiles: at most N; 0: N
+  T gain = 1;
 };
 
 /// Elements of T and bytes of plain data that the functions below need for these layers.

@@ -15,8 +15,14 @@ constexpr std::int64_t ceil_div(std::int64_t n, std::int64_t size) {
   return (n + size - 1) / size;
 }
 
-/// One product of a layer's weight: for i < size, w[i] takes coefficient[i mod period] · theta[first + i].
-/// A template is a term, and so is a tile.
+/// Elements of theta that a tiled layer repeats.
+template <class T>
+std::int64_t tile_of(const GeneratedLayer<T>& l, std::int64_t group_size) {
+  return l.tile > 0 ? l.tile : group_size;
+}
+
+/// One product of a layer's weight: for i < size, w[i] takes gain · coefficient[i mod period] · theta[first +
+/// i]. A template is a term, and so is a tile.
 template <class T>
 struct Term {
   std::int64_t first, size;
@@ -24,7 +30,8 @@ struct Term {
   const T* coefficients;  // (period)
   T* coefficients_grad;   // (period) or null
   const T* weight_grad;   // (size)
-  std::int64_t partials;  // where its partial sums start: a row of `width` for each stretch that it meets
+  T gain;
+  std::int64_t partials = 0;  // where its partial sums start: a row of `width` for each stretch that it meets
 
   SSN_HD std::int64_t end() const { return first + size; }
   SSN_HD std::int64_t first_stretch(std::int64_t stretch) const { return first / stretch; }
@@ -50,16 +57,18 @@ void for_each_term(std::span<const GeneratedLayer<T>> layers, std::int64_t group
   for (const auto& l : layers) {
     const bool wants = l.coefficients_grad != nullptr;
     if (l.method == Method::exact) {
-      emit({l.offsets[0], l.n, 0, nullptr, nullptr, l.weight_grad, 0});
+      emit({l.offsets[0], l.n, 0, nullptr, nullptr, l.weight_grad, l.gain});
     } else if (l.method == Method::templates) {
       for (int k = 0; k < l.templates; ++k)
         emit({l.offsets[k], l.n, 1, l.coefficients + k, wants ? l.coefficients_grad + k : nullptr,
-              l.weight_grad, 0});
+              l.weight_grad, l.gain});
     } else {
-      for (std::int64_t t = 0, at = 0; at < l.n; ++t, at += group_size) {
+      const std::int64_t tile = tile_of(l, group_size);
+      for (std::int64_t t = 0, at = 0; at < l.n; ++t, at += tile) {
         const std::int64_t row = (t - 1) * l.window;
-        emit({0, std::min(group_size, l.n - at), t ? l.window : 0, t ? l.coefficients + row : nullptr,
-              t && wants ? l.coefficients_grad + row : nullptr, l.weight_grad + at, 0});
+        const bool masked = t > 0 && l.coefficients;
+        emit({0, std::min(tile, l.n - at), masked ? l.window : 0, masked ? l.coefficients + row : nullptr,
+              masked && wants ? l.coefficients_grad + row : nullptr, l.weight_grad + at, l.gain});
       }
     }
   }
@@ -90,7 +99,7 @@ std::int64_t common_period(std::span<const GeneratedLayer<T>> layers, std::int64
                            std::int64_t chunk) {
   constexpr std::int64_t kMostRounds = 256;
   const auto period = [&](const GeneratedLayer<T>& l) {
-    return l.method == GeneratedLayer<T>::Method::tiles ? group_size : l.n;
+    return l.method == GeneratedLayer<T>::Method::tiles ? tile_of(l, group_size) : l.n;
   };
   const auto work = [](const GeneratedLayer<T>& l) { return l.n * l.templates; };
   std::int64_t best = 0, best_work = 0, all = 0;

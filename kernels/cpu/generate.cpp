@@ -19,15 +19,28 @@ using Layers = std::span<const GeneratedLayer<T>>;
 
 // ---- forward
 
-/// w[i] = Σ_k alpha[k] · theta[offsets[k] + i] for i of [begin, begin + n)
+/// w[i] = gain · Σ_k alpha[k] · theta[offsets[k] + i] for i of [begin, begin + n)
 template <class T>
 void combine_templates(const GeneratedLayer<T>& l, const T* theta, std::int64_t begin, std::int64_t n, T* w) {
   for (int k = 0; k < l.templates; k += kBatch) {
     const T* from[kBatch] = {};
+    T a[kBatch];
     const int count = std::min(kBatch, l.templates - k);
-    for (int b = 0; b < count; ++b) from[b] = theta + l.offsets[k + b] + begin;
-    combine(count, k > 0, n, l.coefficients + k, from, w);
+    for (int b = 0; b < count; ++b) {
+      from[b] = theta + l.offsets[k + b] + begin;
+      a[b] = l.gain * l.coefficients[k + b];
+    }
+    combine(count, k > 0, n, a, from, w);
   }
+}
+
+/// w[i] = gain · theta[i]
+template <class T>
+void copy_scaled(std::int64_t n, T gain, const T* theta, T* w) {
+  if (gain == T(1))
+    std::copy(theta, theta + n, w);
+  else
+    std::transform(theta, theta + n, w, [gain](T x) { return gain * x; });
 }
 
 /// Elements [begin, begin + n) of a tiled weight.
@@ -35,13 +48,15 @@ template <class T>
 void mask_tiles(const GeneratedLayer<T>& l, std::int64_t group_size, const T* theta, std::int64_t begin,
                 std::int64_t n, T* w) {
   T c[kChunk];
+  const std::int64_t length = tile_of(l, group_size);
   while (n > 0) {
-    const std::int64_t tile = begin / group_size, p = begin % group_size, size = std::min(n, group_size - p);
-    if (tile == 0) {
-      std::copy(theta + p, theta + p + size, w);
+    const std::int64_t tile = begin / length, p = begin % length, size = std::min(n, length - p);
+    if (tile == 0 || !l.coefficients) {
+      copy_scaled(size, l.gain, theta + p, w);
     } else {
       const std::int64_t row = std::min(mask_row(l.window), size);
       fill_mask_row(l.coefficients + (tile - 1) * l.window, l.window, p % l.window, row, c);
+      if (l.gain != T(1)) std::for_each(c, c + row, [&](T& x) { x *= l.gain; });
       multiply_rows(size, row, c, theta + p, w);
     }
     begin += size, w += size, n -= size;
@@ -61,7 +76,7 @@ void write_chunk(const GeneratedLayer<T>& l, std::int64_t group_size, const T* t
   else if (l.method == Method::tiles)
     mask_tiles(l, group_size, theta, begin, n, w);
   else
-    std::copy(theta + l.offsets[0] + begin, theta + l.offsets[0] + end, w);
+    copy_scaled(n, l.gain, theta + l.offsets[0] + begin, w);
   if (stream) stream_copy(n, buffer, l.weight + begin);
 }
 
@@ -141,7 +156,10 @@ struct Batch {
 template <class T>
 void add_scaled_batch(const Batch<T>& batch, std::int64_t n, const T* theta, T* theta_grad) {
   T a[kBatch] = {}, dots[kBatch];
-  for (int b = 0; b < batch.count; ++b) a[b] = batch.terms[b]->period ? *batch.terms[b]->coefficients : T(1);
+  for (int b = 0; b < batch.count; ++b) {
+    const Term<T>& t = *batch.terms[b];
+    a[b] = t.gain * (t.period ? *t.coefficients : T(1));
+  }
   add_scaled(batch.count, n, theta, a, batch.g, theta_grad, dots);
   for (int b = 0; b < batch.count; ++b)
     if (batch.terms[b]->period) *batch.partials[b] = dots[b];
@@ -156,7 +174,10 @@ void add_masked_batch(const Batch<T>& batch, std::int64_t n, std::int64_t window
   T c[kSize], sums[kSize];
   const std::int64_t row = mask_row(window), filled = window < kShortWindow ? row : std::min(row, n);
   for (int b = 0; b < batch.count; ++b) {
-    fill_mask_row(batch.terms[b]->coefficients, window, phase, filled, c + b * kRowStride);
+    T* const own = c + b * kRowStride;
+    fill_mask_row(batch.terms[b]->coefficients, window, phase, filled, own);
+    const T gain = batch.terms[b]->gain;
+    if (gain != T(1)) std::for_each(own, own + filled, [gain](T& x) { x *= gain; });
     std::fill_n(sums + b * kRowStride, filled, T(0));
   }
   add_masked(batch.count, n, row, theta, c, batch.g, theta_grad, sums);
@@ -187,7 +208,7 @@ void add_stretch(const Meetings<T>& m, std::int64_t stretch, const T* theta, T* 
   }
 }
 
-/// coefficients_grad[j] += the partial sums of a term, stretches ascending.
+/// coefficients_grad[j] += gain times the partial sums of a term, stretches ascending.
 template <class T>
 void sum_partials(const Term<T>& t, T* workspace) {
   const std::int64_t first = t.first_stretch(kStretch), last = first + t.stretches(kStretch);
@@ -199,7 +220,7 @@ void sum_partials(const Term<T>& t, T* workspace) {
         const std::int64_t at = t.period == 1 ? 0 : (j + t.period - p.phase()) % t.period;
         if (at < p.end - p.begin) sum += static_cast<double>(p.partials[at]);
       }
-      t.coefficients_grad[j] += static_cast<T>(sum);
+      t.coefficients_grad[j] += static_cast<T>(static_cast<double>(t.gain) * sum);
     }
   });
 }

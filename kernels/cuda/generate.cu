@@ -1,9 +1,9 @@
-#include <cstring>
 #include <vector>
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/upload.cuh"
 #include "kernels/generate_terms.h"
 
 namespace ssn::kernels {
@@ -35,33 +35,6 @@ __device__ void store_pack(const FullPack<T>& p, T* to, std::int64_t count) {
 #pragma unroll
   for (int c = 0; c < kPack<T>; ++c)
     if (c < count) to[c] = p[c];
-}
-
-// ---- the list of layers on the device
-
-/// Plain data that travels as a kernel's argument: in the order of the queue, without a staging buffer, and
-/// without waiting for the queue as a copy from pageable memory would.
-struct Parcel {
-  static constexpr int kWords = 448;  // 3584 bytes; a kernel takes 4096 bytes of arguments
-  std::uint64_t words[kWords];
-};
-__global__ void __launch_bounds__(Parcel::kWords) unpack(Parcel parcel, int count, std::uint64_t* to) {
-  const int i = static_cast<int>(threadIdx.x);
-  if (i < count) to[i] = parcel.words[i];
-}
-
-template <class V>
-const V* upload(CudaQueue& q, const std::vector<V>& values, void* to) {
-  static_assert(std::is_trivially_copyable_v<V> && sizeof(V) % sizeof(std::uint64_t) == 0);
-  const std::size_t words = values.size() * sizeof(V) / sizeof(std::uint64_t);
-  for (std::size_t at = 0; at < words; at += Parcel::kWords) {
-    Parcel parcel;
-    const std::size_t count = std::min<std::size_t>(Parcel::kWords, words - at);
-    std::memcpy(parcel.words, reinterpret_cast<const std::uint64_t*>(values.data()) + at,
-                count * sizeof(std::uint64_t));
-    launch(q, "generate", unpack, 1, Parcel::kWords, 0, parcel, count, static_cast<std::uint64_t*>(to) + at);
-  }
-  return static_cast<const V*>(to);
 }
 
 // ---- forward
@@ -99,14 +72,14 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t k = 0; k < w.terms; ++k) {
     const Term<T> term = terms[w.first_term + k];
     const FullPack<T> x = load_pack(theta + term.first + i, end - i);
-    T c = term.period ? term.coefficients[i % term.period] : T(1);
+    T c = term.gain * (term.period ? term.coefficients[i % term.period] : T(1));
     std::int64_t m = term.period > 1 ? i % term.period : 0;
 #pragma unroll
     for (int v = 0; v < kPack<T>; ++v) {
       sum[v] = k ? fma(c, x[v], sum[v]) : c * x[v];
       if (term.period > 1) {
         m = m + 1 == term.period ? 0 : m + 1;
-        c = term.coefficients[m];
+        c = term.gain * term.coefficients[m];
       }
     }
   }
@@ -165,7 +138,7 @@ struct Piece {
 /// One coefficient for the whole term (or none: 1): a warp sum.
 template <class T>
 __device__ void add_scaled(Stretch<T>& s, const Term<T>& t, T* partial) {
-  const T a = t.period ? t.coefficients[0] : T(1);
+  const T a = t.gain * (t.period ? t.coefficients[0] : T(1));
   T dot = 0;
   Piece<T>(s, t).each(s, [&](int r, int v, int, T g) {
     s.grad[r][v] = fma(a, g, s.grad[r][v]);
@@ -191,7 +164,7 @@ __device__ void add_masked(Stretch<T>& s, const Term<T>& t, T* products, T* part
       if (row_place >= t.period) row_place -= t.period;
     }
     if (v == 0) m = row_place;
-    s.grad[r][v] = fma(t.coefficients[m], g, s.grad[r][v]);
+    s.grad[r][v] = fma(t.gain * t.coefficients[m], g, s.grad[r][v]);
     products[place] = s.theta[r][v] * g;
     if (++m == t.period) m = 0;
   });
@@ -279,13 +252,13 @@ __global__ void __launch_bounds__(kThreads)
         for (std::int64_t s = threadIdx.x; s < stretches; s += kThreads)
           sum += partial_of(t, s, j, workspace);
         sum = block_reduce(sum, Sum{}, 0.0);
-        if (threadIdx.x == 0) grad[j] += static_cast<T>(sum);
+        if (threadIdx.x == 0) grad[j] += static_cast<T>(static_cast<double>(t.gain) * sum);
       }
     } else {
       for (std::int64_t j = threadIdx.x; j < t.period; j += kThreads) {
         double sum = 0;
         for (std::int64_t s = 0; s < stretches; ++s) sum += partial_of(t, s, j, workspace);
-        grad[j] += static_cast<T>(sum);
+        grad[j] += static_cast<T>(static_cast<double>(t.gain) * sum);
       }
     }
   }
@@ -304,8 +277,9 @@ std::vector<Target<T>> targets_of(Layers<T> layers, std::int64_t group_size, std
   std::int64_t term = 0, place = 0;
   for (const auto& l : layers) {
     const bool tiles = l.method == GeneratedLayer<T>::Method::tiles;
-    for (std::int64_t at = 0; at < l.n; at += tiles ? group_size : l.n) {
-      const std::int64_t size = tiles ? std::min(group_size, l.n - at) : l.n, terms = tiles ? 1 : l.templates;
+    const std::int64_t whole = tiles ? tile_of(l, group_size) : l.n;
+    for (std::int64_t at = 0; at < l.n; at += whole) {
+      const std::int64_t size = std::min(whole, l.n - at), terms = tiles ? 1 : l.templates;
       targets.push_back({l.weight + at, size, term, terms, place});
       term += terms;
       place += ceil_div(size, period);
