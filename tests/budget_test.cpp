@@ -3,25 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
-#include "runtime/error.h"
 #include "runtime/random.h"
 #include "ssn/allocation.h"
 #include "ssn/budget.h"
+#include "tests/usage_error.h"
 
 namespace ssn {
 namespace {
 
-std::string usage_error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "";
-}
+using test::usage_error_of;
 
 TEST(BudgetTest, SharesAreExactAndRoundedDown) {
   EXPECT_EQ(Budget().resolve(103), 25);

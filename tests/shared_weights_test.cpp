@@ -5,100 +5,26 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <optional>
 
-#include "layers/conv.h"
-#include "layers/linear.h"
-#include "runtime/parallel.h"
-#include "runtime/random.h"
 #include "tests/close.h"
+#include "tests/random_plans.h"
+#include "tests/small_network.h"
 
 namespace ssn {
 namespace {
 
 using test::same_bits;
 
-struct Settings {
-  WeightPolicy policy = WeightPolicy::eager;
-  std::string budget = "150";
-  Mapping mapping = {};
-  DType dtype = DType::f32;
-  int templates = 8;
-  std::uint64_t seed = 5;
-  bool with_spare = false;
-};
-
-/// Two convolutions, a third used twice, a classifier; sizes 108, 180, 225, 35. `spare` is asked for and
-/// never used.
-class Fixture {
- public:
-  explicit Fixture(const Settings& s = {}) : parameters(s.dtype), weights(parameters, options(s), s.policy) {
-    const Scope scope{weights, parameters};
-    conv1_.emplace(scope.at("conv1"), 3, 4, Conv2d::Options{});
-    if (s.with_spare) spare_.emplace(scope.at("spare"), 2, 8, Conv2d::Options{});
-    conv2_.emplace(scope.at("conv2"), 4, 5, Conv2d::Options{.stride = 2});
-    conv3_.emplace(scope.at("conv3"), 5, 5, Conv2d::Options{});
-    fc_.emplace(scope.at("fc"), 5, 7);
-    weights.build();
-    parameters.build();
-  }
-
-  /// The loss of batch `index`; `middle` stands between the convolutions.
-  Var loss(int index, const std::function<Var(const Var&)>& middle = relu) const {
-    const Random draws(9, static_cast<std::uint64_t>(index));
-    std::vector<double> x(2 * 6 * 5 * 3);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = draws.normal(i);
-    const Var image = Var::constant(Tensor::of<double>({2, 6, 5, 3}, x).to(parameters.dtype()));
-    const std::int32_t labels[] = {static_cast<std::int32_t>(index % 7), 3};
-    const Var h = middle((*conv2_)(relu((*conv1_)(image))));
-    const Var y = (*fc_)(global_avg_pool((*conv3_)(relu((*conv3_)(h)))));
-    return cross_entropy(y, Tensor::of<std::int32_t>({2}, labels), 0.1, 0.5);
-  }
-
-  void backward_of(int index) {
-    backward(loss(index));
-    weights.finish_backward();
-  }
-  /// theta −= rate · gradient
-  void descend(double rate) {
-    const auto step = [&]<class T>(T* theta, const T* g) {
-      for (std::int64_t i = 0; i < parameters.values().size(); ++i) theta[i] -= static_cast<T>(rate) * g[i];
-    };
-    if (parameters.dtype() == DType::f64)
-      step(parameters.values().data<double>(), parameters.gradients().data<double>());
-    else
-      step(parameters.values().data<float>(), parameters.gradients().data<float>());
-    parameters.values_changed();
-    parameters.zero_gradients();
-  }
-
-  static PlanOptions options(const Settings& s) {
-    return {
-        .budget = Budget::parse(s.budget), .mapping = s.mapping, .templates = s.templates, .seed = s.seed};
-  }
-
-  Parameters parameters;
-  SharedWeights weights;
-
- private:
-  std::optional<Conv2d> conv1_, spare_, conv2_, conv3_;
-  std::optional<Linear> fc_;
-};
+using test::OneThread;
+using Settings = test::NetworkSettings;
+using Fixture = test::SmallNetwork;
 
 Settings with(Settings s, WeightPolicy policy) {
   s.policy = policy;
   return s;
 }
-
-/// Tiny work many times: threads would only wait for each other.
-class OneThread {
- public:
-  OneThread() { set_num_threads(1); }
-  ~OneThread() { set_num_threads(before_); }
-
- private:
-  int before_ = num_threads();
-};
 
 void expect_same_training(const Settings& s, const std::string& what) {
   Fixture lean(with(s, WeightPolicy::lean)), eager(with(s, WeightPolicy::eager));
@@ -107,7 +33,7 @@ void expect_same_training(const Settings& s, const std::string& what) {
     for (Fixture* f : {&lean, &eager}) f->backward_of(step);
     ASSERT_TRUE(same_bits(lean.parameters.gradients(), eager.parameters.gradients())) << what;
     for (const double g : test::values_of(lean.parameters.gradients())) ASSERT_TRUE(std::isfinite(g)) << what;
-    for (Fixture* f : {&lean, &eager}) f->descend(0.1);
+    for (Fixture* f : {&lean, &eager}) f->descend(1e-4);
     ASSERT_TRUE(same_bits(lean.parameters.values(), eager.parameters.values())) << what;
   }
 }
@@ -118,7 +44,7 @@ TEST(SharedWeightsTest, TheFixtureHasAllThreeMethods) {
   EXPECT_EQ(plan.layers[1].tiles, 2);
   EXPECT_EQ(plan.layers[3].offsets.size(), 4u);
   EXPECT_EQ(plan.original, 108 + 180 + 225 + 35 + 7);
-  EXPECT_EQ(plan.total, 150 + 9 + 4 + 7);
+  EXPECT_EQ(plan.total, 150 + 9 + 24 + 4 * 25 + 7);
 }
 
 TEST(SharedWeightsTest, LeanAndEagerTrainToTheSameBits) {
@@ -127,61 +53,28 @@ TEST(SharedWeightsTest, LeanAndEagerTrainToTheSameBits) {
   expect_same_training({.budget = "1000"}, "1000");
   expect_same_training({.budget = "1"}, "1");
   expect_same_training({.budget = "dense"}, "dense");
-  expect_same_training({.budget = "40%", .mapping = two}, "two groups");
-  expect_same_training({.budget = "3x", .mapping = three, .with_spare = true}, "spare layer");
+  expect_same_training({.budget = "40%", .plan = {.mapping = two}}, "two groups");
+  expect_same_training({.budget = "3x", .plan = {.mapping = three}, .with_spare = true}, "spare layer");
   expect_same_training({.budget = "60", .dtype = DType::f64}, "f64");
 }
 
-TEST(SharedWeightsTest, LeanAndEagerAgreeAtAnyBudget) {
+TEST(SharedWeightsTest, LeanAndEagerAgreeForAnyOptionsAndBudget) {
   const OneThread one_thread;
-  const Random draws(1, "budgets");
-  for (std::uint64_t i = 0; i < 60; ++i) {
-    const int groups = static_cast<int>(draws.below(6, 3 * i));
-    const std::int64_t budget =
-        5 + draws.below(std::int64_t{1} << (3 + draws.below(9, 3 * i + 1)), 3 * i + 2);
-    const Settings s{.budget = std::to_string(budget),
-                     .mapping = groups ? Mapping{MappingKind::random, groups} : Mapping{},
-                     .templates = static_cast<int>(1 + i % 9),
-                     .seed = i,
-                     .with_spare = true};
-    expect_same_training(s, fmt::format("budget {}, {} groups, seed {}", budget, groups, i));
-  }
-}
-
-void expect_true_gradient(const Settings& s, const std::string& what) {
-  Fixture f(s);
-  f.backward_of(2);
-  const NoGrad no_grad;
-  const double h = 1e-5;
-  for (const FlatRange& range : f.parameters.stretches())
-    for (std::int64_t i = range.first; i < range.first + range.size; ++i) {
-      double& theta = f.parameters.values().data<double>()[i];
-      const double start = theta;
-      const auto loss_at = [&](double value) {
-        theta = value;
-        f.parameters.values_changed();
-        return f.loss(2).value().data<double>()[0];
-      };
-      const double slope = (loss_at(start + h) - loss_at(start - h)) / (2 * h);
-      loss_at(start);
-      const double g = f.parameters.gradients().data<double>()[i];
-      ASSERT_TRUE(std::abs(g - slope) <= 1e-8 + 1e-6 * std::abs(slope))
-          << what << ": element " << i << ": " << g << ", slope " << slope;
+  test::Dice dice(1);
+  int trained = 0;
+  for (int trial = 0; trial < 150; ++trial) {
+    Settings s{.plan = test::random_options(dice, 5), .with_spare = true};
+    s.budget = std::to_string(5 + dice.below(std::int64_t{1} << (3 + dice.below(9))));
+    try {
+      Fixture{s};
+    } catch (const UsageError&) {
+      continue;  // too small for all that is counted, or for the published rule
     }
-}
-
-TEST(SharedWeightsTest, GradientsAreTheSlopes) {
-  const OneThread one_thread;
-  for (const WeightPolicy policy : {WeightPolicy::lean, WeightPolicy::eager}) {
-    Settings s{.policy = policy, .dtype = DType::f64};
-    for (const char* budget : {"40", "150", "500", "largest", "dense"}) {
-      s.budget = budget;
-      expect_true_gradient(s, fmt::format("{}, {}", name_of(policy), budget));
-    }
-    s.mapping = {MappingKind::random, 2};
-    s.budget = "200";
-    expect_true_gradient(s, fmt::format("{}, two groups", name_of(policy)));
+    ++trained;
+    expect_same_training(s, fmt::format("trial {}, budget {}, {} {}", trial, s.budget,
+                                        name_of(s.plan.combine), name_of(s.plan.upsample)));
   }
+  EXPECT_GT(trained, 100);
 }
 
 TEST(SharedWeightsTest, TheNetworkWithoutSharingUsesItsParametersAsTheyAre) {
@@ -201,8 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Policy, BothPolicies, testing::Values(WeightPolicy::lea
 TEST_P(BothPolicies, AGroupIsReportedOnceWithItsWholeGradient) {
   Fixture f({.policy = GetParam(),
              .budget = "400",
-             .mapping = {MappingKind::random, 3},
-             .seed = 1,
+             .plan = {.mapping = {MappingKind::random, 3}, .seed = 1},
              .with_spare = true});
   const std::vector<PlannedGroup>& groups = f.weights.plan().groups;
   const auto gradient = [&](int g) { return f.parameters.entry(fmt::format("group{}", g)).leaf.grad(); };
@@ -248,7 +140,7 @@ TEST_P(BothPolicies, WhatIsNotUsedIsReportedAtTheEnd) {
 }
 
 TEST_P(BothPolicies, OnlyTheLastMicroBatchReports) {
-  const Settings s{.policy = GetParam(), .mapping = {MappingKind::random, 2}};
+  const Settings s{.policy = GetParam(), .plan = {.mapping = {MappingKind::random, 2}}};
   Fixture f(s), alone(s);
   int reports = 0;
   f.weights.on_group_complete([&](int) { ++reports; });
@@ -269,7 +161,7 @@ TEST_P(BothPolicies, OnlyTheLastMicroBatchReports) {
 }
 
 TEST_P(BothPolicies, TwoForwardPassesThenOneBackward) {
-  const Settings s{.policy = GetParam(), .mapping = {MappingKind::random, 2}};
+  const Settings s{.policy = GetParam(), .plan = {.mapping = {MappingKind::random, 2}}};
   Fixture f(s), by_parts(s);
   int reports = 0;
   f.weights.on_group_complete([&](int) { ++reports; });
@@ -286,7 +178,7 @@ TEST_P(BothPolicies, TwoForwardPassesThenOneBackward) {
 }
 
 TEST_P(BothPolicies, AFailedForwardLeavesNothingBehind) {
-  const Settings s{.policy = GetParam(), .mapping = {MappingKind::random, 2}};
+  const Settings s{.policy = GetParam(), .plan = {.mapping = {MappingKind::random, 2}}};
   Fixture f(s), untroubled(s);
   std::vector<int> reports;
   f.weights.on_group_complete([&](int g) { reports.push_back(g); });
@@ -336,7 +228,7 @@ TEST_P(BothPolicies, AGraphMayOutliveTheWeights) {
 }
 
 TEST(SharedWeightsTest, EagerGeneratesOnceForEachChangeOfTheValues) {
-  Fixture f({.budget = "500"});
+  Fixture f({.budget = "500", .plan = {.combine = Combine::wavg}});
   const NoGrad no_grad;
   const Tensor w = f.weights.use(0).value();
   const Tensor before = w.clone();
@@ -346,6 +238,25 @@ TEST(SharedWeightsTest, EagerGeneratesOnceForEachChangeOfTheValues) {
   f.parameters.values_changed();
   const std::size_t k = f.weights.plan().layers[0].offsets.size();
   EXPECT_EQ(f.weights.use(0).value().data<float>()[5], 0.25f * static_cast<float>(k));
+}
+
+TEST(SharedWeightsTest, AnEvaluationAtAHighBudgetGeneratesNothingNew) {
+  Fixture f({.budget = "4x"});
+  for (const PlannedLayer& l : f.weights.plan().layers) ASSERT_EQ(l.method, Method::templates);
+  const NoGrad no_grad;
+  const auto weights = [&] {
+    std::vector<void*> places;
+    f.loss(1);
+    for (int l = 0; l < 4; ++l) places.push_back(f.weights.use(l).value().raw());
+    return places;
+  };
+  const std::vector<void*> first = weights();
+  f.parameters.values().fill(7);  // without values_changed(): whatever is generated now, is seen
+  const Tensor before = f.weights.use(0).value().clone();
+  EXPECT_EQ(weights(), first);
+  EXPECT_TRUE(same_bits(f.weights.use(0).value(), before));
+  f.parameters.values_changed();
+  EXPECT_FALSE(same_bits(f.weights.use(0).value(), before));
 }
 
 TEST(SharedWeightsTest, WrongOrderOfCalls) {
@@ -365,15 +276,68 @@ TEST(SharedWeightsTest, WrongOrderOfCalls) {
 }
 
 TEST(SharedWeightsTest, SectionsDecayAndNames) {
-  Fixture f({.budget = "150"});
-  EXPECT_EQ(f.parameters.count(Section::group), 150);
-  EXPECT_EQ(f.parameters.count(Section::mask), 9);
-  EXPECT_EQ(f.parameters.count(Section::coefficient), 4);
-  EXPECT_TRUE(f.parameters.entry("group0").decay);
-  EXPECT_TRUE(f.parameters.entry("group0.mask").decay);
-  EXPECT_FALSE(f.parameters.entry("fc.alpha").decay);
+  using Names = std::map<std::string, std::pair<std::int64_t, bool>>;  // size and decay
+  const auto beside_theta = [](PlanOptions plan, const std::string& budget) {
+    Fixture f({.budget = budget, .plan = plan});
+    Names names;
+    for (const Parameters::Entry& e : f.parameters.entries()) {
+      EXPECT_TRUE(e.section != Section::group || (e.decay && e.name == "group0")) << e.name;
+      if (e.section == Section::group || e.section == Section::ordinary) continue;
+      EXPECT_EQ(e.section, e.name.ends_with(".mask") ? Section::mask : Section::coefficient);
+      names[e.name] = {e.shape.size(), e.decay};
+    }
+    return names;
+  };
+  EXPECT_EQ(beside_theta({}, "150"), (Names{{"group0.mask", {9, true}},
+                                            {"fc.phi", {24, false}},
+                                            {"group0.projection4", {96, true}},
+                                            {"group0.projection4.bias", {4, true}}}));
+  EXPECT_EQ(beside_theta({.embedding = 3, .masks = MaskScope::layer}, "75"),
+            (Names{{"conv1.mask", {9, true}},
+                   {"conv2.mask", {18, true}},
+                   {"conv3.mask", {18, true}},
+                   {"fc.phi", {3, false}},
+                   {"group0.projection2", {6, true}},
+                   {"group0.projection2.bias", {2, true}}}));
+  EXPECT_EQ(beside_theta({.combine = Combine::wavg, .upsample = Upsample::inter, .window = 4}, "150"),
+            (Names{{"fc.alpha", {4, false}}}));
+  EXPECT_EQ(beside_theta({.combine = Combine::avg, .upsample = Upsample::repeat}, "150"), Names{});
+  EXPECT_EQ(
+      beside_theta({.combine = Combine::wavg, .templates = 2, .allocation = Allocation::resized}, "150"),
+      (Names{{"conv1.alpha", {2, false}},
+             {"conv2.alpha", {2, false}},
+             {"conv3.alpha", {2, false}},
+             {"fc.alpha", {2, false}}}));
   EXPECT_EQ(weight_policy("lean"), WeightPolicy::lean);
   EXPECT_THROW(weight_policy("thrifty"), UsageError);
+}
+
+TEST(SharedWeightsTest, GainsGiveTheDeviationWithoutSharing) {
+  // One large layer, a second and third of other sizes; the start's mean square over many seeds' values.
+  for (const Combine combine : {Combine::emb, Combine::wavg, Combine::avg, Combine::rr})
+    for (const Upsample upsample : {Upsample::mask, Upsample::inter, Upsample::repeat})
+      for (const Allocation allocation : {Allocation::cursor, Allocation::resized}) {
+        PlanOptions o{.budget = Budget::parse("20000"),
+                      .combine = combine,
+                      .upsample = upsample,
+                      .allocation = allocation,
+                      .seed = 4};
+        Parameters parameters;
+        SharedWeights weights(parameters, o);
+        weights.request({"large", WeightKind::linear, {210, 200}, 200});
+        weights.request({"small", WeightKind::linear, {40, 70}, 70});
+        weights.request({"other", WeightKind::linear, {80, 36}, 36});
+        weights.build();
+        parameters.build();
+        for (int l = 0; l < 3; ++l) {
+          double sum = 0;
+          const std::vector<double> w = test::values_of(weights.use(l).value());
+          for (const double x : w) sum += x * x;
+          const double wanted = 2.0 / static_cast<double>(weights.plan().layers[l].fan_in);
+          EXPECT_NEAR(sum / static_cast<double>(w.size()) / wanted, 1, 0.15)
+              << name_of(combine) << " " << name_of(upsample) << " " << name_of(allocation) << " layer " << l;
+        }
+      }
 }
 
 }  // namespace
