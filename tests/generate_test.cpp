@@ -93,6 +93,38 @@ TEST_P(Generate, one_call_equals_a_call_a_layer) {
   expect_same(g.backward_in_one_call(), g.backward_layer_by_layer());
 }
 
+TEST_P(Generate, one_call_equals_a_call_a_layer_with_shared_projections) {
+  const Place place = GetParam();
+  const auto leaf = [&](const Shape& shape, std::uint64_t stream) {
+    return Var::leaf(random_tensor(shape, place, stream));
+  };
+  const Var theta = leaf({4 * 5120}, 0), w = leaf({4, 24}, 1), b = leaf({4}, 2);
+  std::vector<WeightRecipe> recipes;
+  std::vector<Tensor> grads;
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    WeightRecipe r{{Method::templates, {64, 80}, {0, 5120, 10240}}, theta, leaf({24}, 3 + i), w, b};
+    r.rule.softmax = i == 1;
+    if (i > 2) r.rule.resize = WeightRule::Resize{30, 40, 64, 80};
+    grads.push_back(random_tensor(r.rule.shape, place, 100 + i));
+    recipes.push_back(std::move(r));
+  }
+  const std::vector<Tensor> together = generate(recipes);
+  for (std::size_t i = 0; i < recipes.size(); ++i)
+    EXPECT_TRUE(same_bits(together[i], generate({&recipes[i], 1})[0])) << "layer " << i;
+  const auto gradients = [&](bool one_call) {
+    std::vector<Var> all{theta, w, b};
+    for (const WeightRecipe& r : recipes) all.push_back(r.coefficients);
+    for (const Var& v : all) v.clear_grad();
+    if (one_call) generate_backward(recipes, grads);
+    for (std::size_t i = 0; !one_call && i < recipes.size(); ++i)
+      generate_backward({&recipes[i], 1}, {&grads[i], 1});
+    std::vector<Tensor> results;
+    for (const Var& v : all) results.push_back(v.grad().clone());
+    return results;
+  };
+  expect_same(gradients(true), gradients(false));
+}
+
 TEST_P(Generate, streamed_weights_are_the_same) {  // a list beyond the caches is written past them
   const Group g(GetParam(), 4 * 200003 + 31, 200003);
   const std::vector<Tensor> together = generate(g.recipes);
@@ -199,6 +231,22 @@ TEST(GenerateErrors, wrong_recipes_are_refused) {
   EXPECT_TRUE(has(error_of({{Method::tiles, {80}, {}, 3}, theta, mask}), "at least 1x3, found 1x9"));
   EXPECT_TRUE(has(error_of({{Method::tiles, {80}, {}, 0}, theta, mask}), "must be positive"));
   EXPECT_EQ(error_of({{Method::tiles, {80}, {}, 9}, theta, mask}), "");
+  EXPECT_TRUE(has(error_of({{Method::tiles, {80}, {}, 9, 41}, theta, mask}), "a tile has 41 elements"));
+  EXPECT_TRUE(has(error_of({{Method::tiles, {80}, {}, 9, 30}, theta, mask}), "at least 2x9, found 1x9"));
+  const Var w = Var::leaf(Tensor::zeros({2, 5}, DType::f32)), phi = Var::leaf(Tensor::zeros({5}, DType::f32));
+  const WeightRule two{Method::templates, {4, 5}, {0, 20}}, three{Method::templates, {4, 5}, {0, 20, 7}};
+  EXPECT_TRUE(has(error_of({two, theta, phi, w, {}}), "one of them is missing"));
+  EXPECT_TRUE(has(error_of({three, theta, phi, w, phi}), "at least 3x5 and its bias, found 2x5 and 5"));
+  EXPECT_TRUE(has(error_of({two, theta, one, w, phi}), "at least 2x1"));
+  EXPECT_TRUE(has(error_of({{Method::exact, {4, 5}, {0}}, theta, {}, w, phi}), "needs templates"));
+  WeightRule rule{Method::exact, {4, 5}, {21}};
+  rule.resize = WeightRule::Resize{4, 5, 4, 5};
+  EXPECT_TRUE(has(error_of({rule, theta, {}}), "20 elements at 21"));
+  rule.resize = WeightRule::Resize{2, 3, 4, 4};
+  EXPECT_TRUE(has(error_of({rule, theta, {}}), "cannot be resized to 4x4"));
+  rule.resize.reset();
+  rule.softmax = true, rule.offsets = {0};
+  EXPECT_TRUE(has(error_of({rule, theta, {}}), "softmax needs templates"));
 }
 
 }  // namespace

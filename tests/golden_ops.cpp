@@ -117,6 +117,12 @@ Var adaptive_avg_pool(const Var& x, const GoldenCase& c) {
   return reshape(global_avg_pool(x), {x.shape()[0], 1, 1, x.shape()[3]});
 }
 
+Var resized(const Var& x, const GoldenCase& c) {
+  if (c.integer("align_corners") != 0) throw Skip{"corners aligned"};
+  const auto size = c.integers("out_size");
+  return resize_bilinear(x, size.at(0), size.at(1));
+}
+
 GoldenResult run_sgd(const GoldenCase& c, const Cotangents&, DType dtype, Device device) {
   Tensor theta = c.inputs.at("p0").to(dtype).clone().to(device);
   const Tensor velocity = Tensor::zeros(theta.shape(), dtype, device);
@@ -146,6 +152,7 @@ std::map<std::string, Adapter> golden_op_adapters() {
       {"maxpool2d", pooling([](const Var& x, const GoldenCase& c) { return max_pool(x, pool_options(c)); })},
       {"avgpool2d", pooling([](const Var& x, const GoldenCase& c) { return avg_pool(x, pool_options(c)); })},
       {"adaptive_avgpool2d", pooling(adaptive_avg_pool)},
+      {"resize_bilinear", pooling(resized)},
       {"sgd", run_sgd}};
 }
 

@@ -78,46 +78,71 @@ GoldenResult run_orthogonal(const GoldenCase& c, const Cotangents&, DType, Devic
   return {{{"q", Tensor::of<double>(a.shape(), q)}}, {}};
 }
 
-/// The layers of a case as recipes over one theta: by templates (offsets in the case's meta data), exact, or
-/// masked tiles.
+/// The layers of a case as recipes over one theta, and their leaves by name.
 struct Group {
   std::map<std::string, Var> leaves;
   std::vector<WeightRecipe> recipes;
-  std::vector<std::string> coefficients;  // each layer's: a name in leaves, or empty
 };
+
+/// The leaf of an input, made at its first request; none if the case has no such input.
+class Leaves {
+ public:
+  Leaves(const GoldenCase& c, std::string prefix, DType dtype, Device device,
+         std::map<std::string, Var>& leaves)
+      : c_(c), prefix_(std::move(prefix)), dtype_(dtype), device_(device), leaves_(leaves) {}
+  Var operator()(const std::string& name) const {
+    if (!c_.has(prefix_ + name)) return {};
+    if (!leaves_.contains(name)) leaves_[name] = leaf(c_, prefix_ + name, dtype_, device_);
+    return leaves_[name];
+  }
+
+ private:
+  const GoldenCase& c_;
+  std::string prefix_;
+  DType dtype_;
+  Device device_;
+  std::map<std::string, Var>& leaves_;
+};
+
+/// A layer that is not larger than its group: templates at the places of the case's meta data.
+void add_coefficients(const GoldenCase& c, const Leaves& leaves, int layer, WeightRecipe& r) {
+  const auto templates = std::ssize(r.rule.offsets);
+  r.coefficients = leaves(fmt::format("alpha{}", layer));
+  if (const Var phi = leaves(fmt::format("phi{}", layer))) {
+    const bool first_rows = c.attributes.contains("emb_rule") && c.text("emb_rule") == "first_rows";
+    const std::string of =
+        c.op == "ssn_prelim" ? "" : fmt::format("{}", first_rows ? c.integer("K") : templates);
+    r.coefficients = phi;
+    r.projection = leaves("W" + of);
+    r.projection_bias = leaves("b" + of);
+  }
+  if (r.coefficients || c.op == "ssn_down_avg") r.rule.method = WeightRule::Method::templates;
+}
 
 Group make_group(const GoldenCase& c, const std::string& prefix, DType dtype, Device device) {
   Group g;
-  const Var theta = g.leaves["theta"] = leaf(c, prefix + "theta", dtype, device);
-  const auto optional = [&](const std::string& name) {
-    if (!c.has(prefix + name)) return Var();
-    if (!g.leaves.contains(name)) g.leaves[name] = leaf(c, prefix + name, dtype, device);
-    return g.leaves[name];
-  };
+  const Leaves leaves(c, prefix, dtype, device, g.leaves);
+  const Var theta = leaves("theta");
   for (int i = 0; i < layer_count(c); ++i) {
-    WeightRule rule{
-        .method = WeightRule::Method::exact, .shape = shape_of(c, i), .offsets = {0}, .window = 9};
-    std::string name;
-    if (rule.shape.size() > theta.size()) {
-      rule.method = WeightRule::Method::tiles;
-      rule.offsets = {};
-      rule.window = c.integer("window");
-      name = c.has(prefix + "mask") ? "mask" : fmt::format("mask{}", i);
+    WeightRecipe r{{.shape = shape_of(c, i), .offsets = {0}}, theta};
+    if (r.rule.shape.size() > theta.size()) {
+      r.rule.method = WeightRule::Method::tiles;
+      r.rule.offsets = {};
+      if (c.attributes.contains("tile")) r.rule.tile = c.integer("tile");
+      if (c.attributes.contains("window")) r.rule.window = c.integer("window");
+      r.coefficients = c.has(prefix + "mask") ? leaves("mask") : leaves(fmt::format("mask{}", i));
     } else {
-      rule.offsets = to_vector(c.inputs.at(fmt::format("offsets{}", i)));
-      name = fmt::format("alpha{}", i);
-      if (c.has(prefix + name)) rule.method = WeightRule::Method::templates;
+      r.rule.offsets = to_vector(c.inputs.at(fmt::format("offsets{}", i)));
+      add_coefficients(c, leaves, i, r);
     }
-    g.recipes.push_back({rule, theta, optional(name)});
-    g.coefficients.push_back(c.has(prefix + name) ? name : "");
+    g.recipes.push_back(std::move(r));
   }
   return g;
 }
 
 /// Policy eager: one call for the list in both directions. Policy lean must give the same (compared here by
 /// the harness: one of the two precisions uses the one, the other the other).
-GoldenResult run_group(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
-  const Group g = make_group(c, "", dtype, device);
+GoldenResult run_recipes(const Group& g, const Cotangents& gout, DType dtype, Device device) {
   if (dtype == DType::f32) {
     std::map<std::string, Var> weights;
     for (std::size_t i = 0; i < g.recipes.size(); ++i)
@@ -137,15 +162,39 @@ GoldenResult run_group(const GoldenCase& c, const Cotangents& gout, DType dtype,
   return r;
 }
 
-GoldenResult run_mask(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
-  if (c.integer("tile") != c.integer("N"))
-    throw Skip{"tiles cut to a multiple of the window (the published code's rule)"};
-  return run_group(c, gout, dtype, device);
+GoldenResult run_group(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
+  return run_recipes(make_group(c, "", dtype, device), gout, dtype, device);
 }
 
-GoldenResult run_mixed(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
-  if (c.text("mode") != "wavg") throw Skip{c.text("mode") + ": no such combination yet"};
-  return run_group(c, gout, dtype, device);
+/// The whole group, or its first elements, as a matrix.
+GoldenResult run_inter(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
+  Group g;
+  const Leaves leaves(c, "", dtype, device, g.leaves);
+  g.recipes.push_back({{.shape = shape_of(c, 0),
+                        .offsets = {0},
+                        .resize = WeightRule::Resize{c.integer("in_rows"), c.integer("in_cols"),
+                                                     c.integer("out_rows"), c.integer("out_cols")}},
+                       leaves("theta")});
+  return run_recipes(g, gout, dtype, device);
+}
+
+/// The preliminary step: K' templates, resized to every layer.
+GoldenResult run_prelim(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
+  Group g;
+  const Leaves leaves(c, "", dtype, device, g.leaves);
+  for (int i = 0; i < layer_count(c); ++i) {
+    const auto grid = c.integers(fmt::format("grid{}", i));  // rows, columns, stride between templates
+    WeightRecipe r;
+    r.rule.shape = shape_of(c, i);
+    r.theta = leaves("theta");
+    const std::int64_t rows = r.rule.shape[0];
+    for (std::int64_t k = 0; k < c.integer("Kprime"); ++k) r.rule.offsets.push_back(k * grid[2]);
+    r.rule.softmax = c.integer("softmax") != 0;
+    r.rule.resize = {grid[0], grid[1], rows, r.rule.shape.size() / rows};
+    add_coefficients(c, leaves, i, r);
+    g.recipes.push_back(std::move(r));
+  }
+  return run_recipes(g, gout, dtype, device);
 }
 
 /// Three steps of the tiny network that the case's rule describes.
@@ -154,7 +203,8 @@ class EndToEnd {
   EndToEnd(const GoldenCase& c, DType dtype, Device device)
       : c_(c), dtype_(dtype), device_(device), parameters_(dtype, device) {
     const Group group = make_group(c, "p_", dtype, device);
-    for (const auto& [name, unused] : group.leaves) add(name, !name.starts_with("alpha"));
+    for (const auto& [name, unused] : group.leaves)
+      add(name, !name.starts_with("alpha") && !name.starts_with("phi"));
     for (int i = 0; i < 3; ++i) {
       add(fmt::format("gamma{}", i), true);
       add(fmt::format("beta{}", i), true);
@@ -163,11 +213,9 @@ class EndToEnd {
       running_.push_back(Tensor::full(channels, 1, dtype, device));
     }
     parameters_.build();
-    for (std::size_t i = 0; i < group.recipes.size(); ++i) {
-      const std::string& name = group.coefficients[i];
-      recipes_.push_back(
-          {group.recipes[i].rule, leaves_.at("theta"), name.empty() ? Var() : leaves_.at(name)});
-    }
+    recipes_ = group.recipes;
+    for (const auto& [name, leaf] : group.leaves)
+      leaf.bind(leaves_.at(name).value(), parameters_.entry(name).leaf.grad_buffer());
   }
 
   GoldenResult run() {
@@ -232,7 +280,6 @@ class EndToEnd {
 };
 
 GoldenResult run_end_to_end(const GoldenCase& c, const Cotangents&, DType dtype, Device device) {
-  if (c.text("mode") != "wavg") throw Skip{c.text("mode") + ": no such combination yet"};
   if (device == Device::cuda) throw Skip{"convolution and matrix product have no CUDA kernel yet"};
   return EndToEnd(c, dtype, device).run();
 }
@@ -240,8 +287,10 @@ GoldenResult run_end_to_end(const GoldenCase& c, const Cotangents&, DType dtype,
 }  // namespace
 
 std::map<std::string, Adapter> golden_ssn_adapters() {
-  return {{"ssn_alloc", run_alloc},     {"ssn_budget", run_budget}, {"orthogonal", run_orthogonal},
-          {"ssn_down_wavg", run_group}, {"ssn_up_mask", run_mask},  {"ssn_group", run_mixed},
+  return {{"ssn_alloc", run_alloc},     {"ssn_budget", run_budget},  {"orthogonal", run_orthogonal},
+          {"ssn_down_wavg", run_group}, {"ssn_down_emb", run_group}, {"ssn_down_avg", run_group},
+          {"ssn_down_rr", run_group},   {"ssn_up_mask", run_group},  {"ssn_up_repeat", run_group},
+          {"ssn_up_inter", run_inter},  {"ssn_prelim", run_prelim},  {"ssn_group", run_group},
           {"ssn_e2e", run_end_to_end}};
 }
 

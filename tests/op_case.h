@@ -60,6 +60,7 @@ std::vector<OpCase> loss_cases();
 std::vector<OpCase> conv_cases();
 std::vector<OpCase> matmul_cases();
 std::vector<OpCase> generate_cases();
+std::vector<OpCase> resize_cases();
 std::vector<OpCase> optimizer_cases();
 
 /// An input's values, drawn from (seed, index).

@@ -1,16 +1,41 @@
 #include <numeric>
 
-#include "tests/op_case.h"
+#include "tests/cases/bilinear.h"
 
 namespace ssn::test {
 namespace {
 
 using Method = WeightRule::Method;
 
-/// A layer of a group, and which input holds its coefficients (0: none; theta is input 0).
+/// A layer of a group, and which inputs hold its coefficients (0: none; theta is input 0): alpha, a mask, or
+/// phi, for which input `projection` holds W and the next one b.
 struct Layer {
   WeightRule rule;
   std::size_t coefficients;
+  std::size_t projection = 0;
+  std::int64_t embedding = 0;
+
+  Layer with(double gain) const {
+    Layer l = *this;
+    l.rule.gain = gain;
+    return l;
+  }
+  Layer softmax() const {
+    Layer l = *this;
+    l.rule.softmax = true;
+    return l;
+  }
+  /// Templates of rows x cols, resized to a matrix of to_rows.
+  Layer resized(std::int64_t rows, std::int64_t cols, std::int64_t to_rows) const {
+    Layer l = *this;
+    l.rule.resize = {rows, cols, to_rows, l.rule.shape.size() / to_rows};
+    return l;
+  }
+  Layer projected(std::size_t input, std::int64_t size) const {
+    Layer l = *this;
+    l.projection = input, l.embedding = size;
+    return l;
+  }
 };
 Layer templates(const Shape& shape, std::vector<std::int64_t> offsets, std::size_t coefficients) {
   return {{Method::templates, shape, std::move(offsets)}, coefficients};
@@ -18,37 +43,67 @@ Layer templates(const Shape& shape, std::vector<std::int64_t> offsets, std::size
 Layer exact(const Shape& shape, std::int64_t offset) {
   return {{Method::exact, shape, {offset}}, 0};
 }
-Layer tiles(const Shape& shape, std::int64_t window, std::size_t coefficients) {
-  return {{Method::tiles, shape, {}, window}, coefficients};
+Layer tiles(const Shape& shape, std::int64_t window, std::size_t coefficients, std::int64_t tile = 0) {
+  return {{Method::tiles, shape, {}, window, tile}, coefficients};
+}
+
+/// A layer's coefficients from their definitions; of templates.
+Doubles alpha_of(const Layer& l, std::span<const Doubles> in) {
+  const std::size_t count = l.rule.offsets.size();
+  if (l.rule.method == Method::exact) return {1.0};
+  if (l.coefficients == 0) return Doubles(count, 1 / static_cast<double>(count));
+  Doubles z = in[l.coefficients];
+  if (l.projection) {
+    const auto e = static_cast<std::size_t>(l.embedding);
+    z.assign(count, 0);
+    for (std::size_t k = 0; k < count; ++k) {
+      z[k] = in[l.projection + 1].at(k);
+      for (std::size_t i = 0; i < e; ++i) z[k] += in[l.projection].at(k * e + i) * in[l.coefficients].at(i);
+    }
+  }
+  if (!l.rule.softmax) return z;
+  const double most = *std::max_element(z.begin(), z.end());
+  double sum = 0;
+  for (double& v : z) sum += v = std::exp(v - most);
+  for (double& v : z) v /= sum;
+  return z;
+}
+
+/// Element i of a tiled weight.
+double tiled(std::int64_t i, std::int64_t group_size, const Layer& l, std::span<const Doubles> in) {
+  const std::int64_t length = l.rule.tile ? l.rule.tile : group_size, tile = i / length, p = i % length;
+  const auto place = static_cast<std::size_t>((tile - 1) * l.rule.window + p % l.rule.window);
+  return in[0].at(static_cast<std::size_t>(p)) * (tile && l.coefficients ? in[l.coefficients].at(place) : 1);
 }
 
 /// The weights of the layers one after another, from their definitions (kernels/generate.h).
 Doubles generated(std::int64_t group_size, const std::vector<Layer>& layers, std::span<const Doubles> in) {
-  const Doubles& theta = in[0];
-  Doubles w;
-  for (const auto& [rule, coefficients] : layers) {
-    for (std::int64_t i = 0; i < rule.shape.size(); ++i) {
+  Doubles all;
+  for (const Layer& l : layers) {
+    const auto& resize = l.rule.resize;
+    const std::int64_t n = resize ? resize->rows * resize->cols : l.rule.shape.size();
+    const Doubles alpha = l.rule.method == Method::tiles ? Doubles() : alpha_of(l, in);
+    Doubles w;
+    for (std::int64_t i = 0; i < n; ++i) {
       double sum = 0;
-      const std::int64_t tile = i / group_size, p = i % group_size;
-      if (rule.method == Method::tiles)
-        sum =
-            theta.at(static_cast<std::size_t>(p)) *
-            (tile ? in[coefficients].at(static_cast<std::size_t>((tile - 1) * rule.window + p % rule.window))
-                  : 1);
-      else
-        for (std::size_t k = 0; k < rule.offsets.size(); ++k)
-          sum += (coefficients ? in[coefficients].at(k) : 1) *
-                 theta.at(static_cast<std::size_t>(rule.offsets[k] + i));
-      w.push_back(sum);
+      for (std::size_t k = 0; k < alpha.size(); ++k)
+        sum += alpha[k] * in[0].at(static_cast<std::size_t>(l.rule.offsets[k] + i));
+      w.push_back(l.rule.gain * (l.rule.method == Method::tiles ? tiled(i, group_size, l, in) : sum));
     }
+    if (resize) w = bilinear(w, {1, resize->rows, resize->cols, 1}, resize->to_rows, resize->to_cols);
+    all.insert(all.end(), w.begin(), w.end());
   }
-  return w;
+  return all;
 }
 
 std::vector<WeightRecipe> recipes_of(const std::vector<Layer>& layers, std::span<const Var> in) {
   std::vector<WeightRecipe> recipes;
-  for (const Layer& l : layers)
-    recipes.push_back({l.rule, in[0], l.coefficients ? in[l.coefficients] : Var()});
+  for (const Layer& l : layers) {
+    WeightRecipe r{l.rule, in[0]};
+    if (l.coefficients) r.coefficients = in[l.coefficients];
+    if (l.projection) r.projection = in[l.projection], r.projection_bias = in[l.projection + 1];
+    recipes.push_back(std::move(r));
+  }
   return recipes;
 }
 
@@ -81,10 +136,19 @@ OpCase generate_case(const std::string& name, std::int64_t group_size, const std
   for (const Layer& l : layers) {
     if (l.coefficients == 0) continue;
     inputs.resize(std::max(inputs.size(), l.coefficients + 1));
+    const auto templates = static_cast<std::int64_t>(l.rule.offsets.size());
+    if (l.projection) {
+      inputs.resize(std::max(inputs.size(), l.projection + 2));
+      Shape& w = inputs[l.projection].shape;  // a shared one has as many rows as the most templates need
+      const std::int64_t rows = std::max(templates, w.rank() == 2 ? w[0] : 0);
+      w = {rows, l.embedding};
+      inputs[l.projection + 1].shape = {rows};
+    }
     Shape& shape = inputs[l.coefficients].shape;
-    const std::int64_t masks = (l.rule.shape.size() + group_size - 1) / group_size - 1;
+    const std::int64_t tile = l.rule.tile ? l.rule.tile : group_size;
+    const std::int64_t masks = (l.rule.shape.size() + tile - 1) / tile - 1;
     if (l.rule.method == Method::templates)
-      shape = {static_cast<std::int64_t>(l.rule.offsets.size())};
+      shape = {l.projection ? l.embedding : templates};
     else if (shape.rank() < 2 ||
              shape[0] < masks)  // a shared one has as many masks as the largest layer needs
       shape = {std::max<std::int64_t>(masks, 0), l.rule.window};
@@ -132,6 +196,34 @@ void add_single_layers(std::vector<OpCase>& cases) {
   add("empty", 5, templates({0, 3}, {0, 5}, 1));
 }
 
+void add_variants(std::vector<OpCase>& cases) {
+  const auto add = [&](const std::string& name, std::int64_t group_size, const Layer& layer) {
+    cases.push_back(generate_case(name, group_size, {layer}, false));
+  };
+  add("mean", 211, templates({3, 17}, {5, 60, 2}, 0));
+  add("gain", 331, templates({61}, slots(5, 61), 1).with(0.7));
+  add("gain_long", 3 * 4111 + 5, templates({4111}, {8224, 1, 4113}, 1).with(-1.3));
+  add("gain_exact", 77, exact({2, 3, 5}, 7).with(2.5));
+  add("gain_tiles", 61, tiles({7, 29}, 9, 1).with(0.3));
+  add("gain_long_window", 4243, tiles({3, 4001}, 2049, 1).with(0.3));
+  add("repeat", 61, tiles({7, 29}, 9, 0));
+  add("repeat_gain", 4243, tiles({3, 4001}, 9, 0).with(1.7));
+  add("tile_cut", 61, tiles({7, 29}, 9, 1, 54));
+  add("tile_cut_long", 5000, tiles({3, 4001}, 9, 1, 4239));
+  add("repeat_cut", 47, tiles({4, 36}, 9, 0, 45));
+  add("softmax", 211, templates({3, 17}, {5, 60, 2}, 1).softmax());
+  add("projected", 211, templates({3, 17}, {5, 60, 2, 11}, 1).projected(2, 7));
+  add("projected_softmax", 211, templates({3, 17}, {5, 60, 2, 11}, 1).projected(2, 24).softmax().with(0.6));
+  add("projected_one", 71, templates({31}, {5}, 1).projected(2, 3));
+  add("resized", 190, exact({5, 33}, 7).resized(3, 13, 5));
+  add("resized_down", 190, exact({4, 3}, 0).resized(11, 17, 4));
+  add("resized_row", 50, exact({4, 36}, 0).resized(1, 50, 1));
+  add("resized_gain", 90, exact({5, 9}, 3).resized(4, 2, 5).with(0.4));
+  add("resized_templates", 301, templates({6, 4, 3, 3}, slots(4, 75), 1).resized(3, 25, 6));
+  add("resized_projected", 301,
+      templates({7, 6}, slots(4, 75), 1).resized(9, 8, 7).projected(2, 5).softmax());
+}
+
 void add_lists(std::vector<OpCase>& cases) {
   const auto add = [&](const std::string& name, std::int64_t group_size, const std::vector<Layer>& layers) {
     cases.push_back(generate_case(name, group_size, layers, true));
@@ -153,6 +245,14 @@ void add_lists(std::vector<OpCase>& cases) {
   add("tiles_and_period", 4219,
       {tiles({3 * 4219 - 2}, 9, 1), templates({2, 2100}, {4}, 2), tiles({4220}, 9, 1)});
   add("none", 5, {});
+  add("shared_projections", 331,
+      {templates({53}, slots(4, 53), 1).projected(2, 7), templates({61}, slots(3, 61, 9), 4).projected(2, 7),
+       templates({47}, slots(5, 47), 5).projected(6, 3).with(0.8),
+       templates({2, 20}, slots(4, 40, 3), 8).projected(2, 7)});
+  add("everything", 131,
+      {tiles({500}, 9, 1, 126), exact({9, 5}, 3).resized(4, 7, 9), templates({31}, slots(4, 31), 2).with(1.4),
+       exact({3, 43}, 2), templates({41}, slots(3, 41), 0), tiles({263}, 9, 0),
+       templates({5, 12}, slots(3, 42), 3).resized(6, 7, 5).projected(4, 6), exact({21}, 100).with(0.5)});
 }
 
 }  // namespace
@@ -160,6 +260,7 @@ void add_lists(std::vector<OpCase>& cases) {
 std::vector<OpCase> generate_cases() {
   std::vector<OpCase> cases;
   add_single_layers(cases);
+  add_variants(cases);
   add_lists(cases);
   return cases;
 }
