@@ -1,17 +1,39 @@
 #include "tools/commands.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 
 #include "runtime/config.h"
 #include "runtime/error.h"
 #include "runtime/text.h"
+#include "tools/training/task.h"
 
 namespace ssn {
+
+namespace fs = std::filesystem;
 
 void print_result(const Comm& comm, const std::string& text) {
   if (comm.rank() != 0) return;
   fmt::print("{}\n", text);
   check(std::fflush(stdout) == 0, "output", "cannot write to stdout: is the disk full, or the reader gone?");
+}
+
+void check_output(Comm& comm, const std::string& path, bool overwrite) {
+  on_root(comm, [&] {
+    std::error_code error;
+    const fs::path file = path, folder = file.has_parent_path() ? file.parent_path() : ".";
+    check_usage(!fs::is_directory(file, error), "output", "{} is a directory: give the name of a file", path);
+    check_usage(overwrite || !fs::exists(file, error), "output",
+                "{} is there already: replace it with --overwrite, or choose another name", path);
+    check_usage(fs::is_directory(folder, error), "output", "{}: there is no directory {}", path,
+                folder.string());
+    check(access(folder.c_str(), W_OK) == 0, "output", "cannot write into {}: {}", folder.string(),
+          std::strerror(errno));
+  });
 }
 
 namespace {
@@ -24,8 +46,10 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", "train a network inside a parameter budget; without flags, the sample task", train},
     {"plan", "show which parameters would make which weights, and what it costs; needs no data", plan},
+    {"map", "learn which layers should share parameters, and write that as a mapping file", map},
     {"eval", "measure a checkpoint on a test set", eval},
     {"inspect", "show what a checkpoint holds", inspect},
+    {"export", "write a checkpoint's weights as its layers use them, for other programs", export_weights},
 };
 
 std::string help() {

@@ -15,11 +15,17 @@ int train(Comm& comm, const Arguments& arguments);
 int plan(Comm& comm, const Arguments& arguments);
 int eval(Comm& comm, const Arguments& arguments);
 int inspect(Comm& comm, const Arguments& arguments);
+int map(Comm& comm, const Arguments& arguments);
+int export_weights(Comm& comm, const Arguments& arguments);
 
 /// The command that the first argument names, with the others.
 int run_command(Comm& comm, const Arguments& arguments);
 
 /// Results, on stdout, by rank 0 alone.
 void print_result(const Comm& comm, const std::string& text);
+
+/// Finds out before the work whether the file can be written: one that is there is refused unless
+/// `overwrite`. Collective.
+void check_output(Comm& comm, const std::string& path, bool overwrite);
 
 }  // namespace ssn

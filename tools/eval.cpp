@@ -6,19 +6,6 @@
 #include "tools/training/trainer.h"
 
 namespace ssn {
-namespace {
-
-/// The options that the checkpoint was trained with.
-TrainConfig stored_config(const Archive& archive, const std::string& path) {
-  TrainConfig config;
-  Options options("ssn train", "");
-  add_network_options(options, config);
-  add_training_options(options, config);
-  options.read_text(archive.attribute<std::string>("config"), path);
-  return config;
-}
-
-}  // namespace
 
 int eval(Comm& comm, const Arguments& arguments) {
   std::string path, data, device = "auto";
@@ -41,7 +28,8 @@ int eval(Comm& comm, const Arguments& arguments) {
   set_log({.rank = comm.rank(), .quiet = quiet});
 
   const Archive archive = load_checkpoint(path);
-  const TrainConfig config = stored_config(archive, path);
+  TrainConfig config = stored_config(archive, path);
+  config.weights = name_of(WeightPolicy::eager);  // generated once
   const InputShape input = stored_input(archive);
   Model model(config, input, choose_device(device));
   choose_threads(comm, threads, useful_threads(model.plan(), input.size, batch / comm.size()));

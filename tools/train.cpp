@@ -3,6 +3,7 @@
 #include "runtime/log.h"
 #include "runtime/trace.h"
 #include "tools/commands.h"
+#include "tools/training/search.h"
 #include "tools/training/trainer.h"
 
 namespace ssn {
@@ -62,6 +63,7 @@ void take_up(TrainCommand& command, const Arguments& arguments) {
   const auto before = identity(command.config);
   command.options.parse(arguments);
   command.run.resume = path;
+  take_mapping(*command.checkpoint, command.config);
   const auto now = identity(command.config);
   for (std::size_t i = 0; i < now.size(); ++i) {
     check_usage(before[i] == now[i], "train",
@@ -71,7 +73,7 @@ void take_up(TrainCommand& command, const Arguments& arguments) {
 }
 
 Json result_json(const Comm& comm, const TrainCommand& command, const Model& model,
-                 const RunDirectory& directory, const TrainResult& result) {
+                 const RunDirectory& directory, const TrainResult& result, double search_seconds) {
   const Plan& plan = model.plan();
   Json json = {{"network", command.config.model},
                {"data", command.config.data},
@@ -88,7 +90,8 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
                {"test_loss", nullptr},
                {"epochs", result.epochs},
                {"steps", result.steps},
-               {"seconds", rounded(result.seconds)},
+               {"seconds", rounded(result.seconds + search_seconds)},
+               {"search_seconds", rounded(search_seconds)},
                {"samples_per_second", rounded(result.samples_per_second)},
                {"wire_bytes_per_step", result.wire_bytes_per_step},
                {"checkpoint", directory.file("checkpoint.h5")}};
@@ -100,14 +103,17 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
   return json;
 }
 
-std::string result_text(const RunDirectory& directory, const TrainResult& result) {
+std::string result_text(const RunDirectory& directory, const TrainResult& result, double search_seconds) {
   std::string out;
   if (result.ending != Ending::complete) out = fmt::format("stopped after step {}: ", result.steps);
   if (result.test)
     out +=
         fmt::format("test error@1 {:.2f}%, error@5 {:.2f}%, ", result.test->error1(), result.test->error5());
-  return out + fmt::format("{} epochs in {:.1f} s; go on with, or measure, {}", result.epochs, result.seconds,
-                           directory.file("checkpoint.h5"));
+  return out + fmt::format(
+                   "{} epochs in {:.1f} s{}; go on with, or measure, {}", result.epochs,
+                   result.seconds + search_seconds,
+                   search_seconds > 0 ? fmt::format(" ({:.1f} s of it for the search)", search_seconds) : "",
+                   directory.file("checkpoint.h5"));
 }
 
 void describe(const Comm& comm, const TrainConfig& config, const Plan& plan) {
@@ -137,6 +143,24 @@ void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset
               "the ranks differ in data or options: give all the same. The first has {}", first);
 }
 
+/// What would be wrong after the search must be found before it: any labels will do.
+void check_before_search(const TrainConfig& config, const InputShape& input, Device device) {
+  TrainConfig trial = config;
+  if (config.baseline == "none") trial.mapping = name_of(MappingKind::random);
+  const Model model(trial, input, device);
+}
+
+/// Returns the seconds it took.
+double search(Comm& comm, TrainConfig& config, const Dataset& dataset, const ImageSet& set,
+              const RunDirectory& directory) {
+  Search found = search_mapping(comm, config, dataset, set);
+  info("search: {}", groups_text(found));
+  config.search_threads = found.threads;
+  config.labels = std::move(found.labels);
+  directory.write(comm, "mapping.json", mapping_text(found.mapping));
+  return found.seconds;
+}
+
 }  // namespace
 
 int train(Comm& comm, const Arguments& arguments) {
@@ -152,28 +176,39 @@ int train(Comm& comm, const Arguments& arguments) {
   use_defaults_of(dataset, options, config);
   Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
   check_parts(comm, config, split.rest.size());
-  Model model(config, dataset.input, device);
-  const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
-  choose_threads(comm, config.threads, useful_threads(model.plan(), dataset.input.size, part));
+  const bool searches = !checkpoint && learns_mapping(config);
+  if (!checkpoint) read_mapping_file(comm, config);
+  std::optional<Model> model;
+  if (searches)
+    check_before_search(config, dataset.input, device);
+  else
+    model.emplace(config, dataset.input, device);
   check_alike(comm, command, dataset);
-  describe(comm, config, model.plan());
-  model.build(comm);
   const RunDirectory directory(comm, {run.out, run.resume, config.model, run.overwrite});
+  double search_seconds = 0;
+  if (searches) {
+    search_seconds = search(comm, config, dataset, split.rest, directory);
+    model.emplace(config, dataset.input, device);
+  }
+  const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
+  choose_threads(comm, config.threads, useful_threads(model->plan(), dataset.input.size, part));
+  describe(comm, config, model->plan());
+  model->build(comm);
   const std::string config_text = options.to_toml();
-  Trainer trainer(comm, model, {config, dataset, std::move(split), &directory, config_text, run.stop_after});
+  Trainer trainer(comm, *model, {config, dataset, std::move(split), &directory, config_text, run.stop_after});
   if (checkpoint) trainer.resume(*checkpoint);
   checkpoint.reset();
   if (!run.trace.empty()) atomic_write_text(trace_file(comm, run.trace), "");  // finds out now if it cannot
   directory.write(comm, "config.toml", config_text);
-  directory.write(comm, "plan.json", to_json(model.plan()).dump(1) + "\n");
+  directory.write(comm, "plan.json", to_json(model->plan()).dump(1) + "\n");
 
   const TrainResult result = trainer.run();
   if (!run.trace.empty()) {
     const TraceWritten written = write_trace(trace_file(comm, run.trace), comm.rank());
     info("{}: {} spans, {} dropped", run.trace, written.events, written.dropped);
   }
-  print_result(comm, run.json ? result_json(comm, command, model, directory, result).dump()
-                              : result_text(directory, result));
+  print_result(comm, run.json ? result_json(comm, command, *model, directory, result, search_seconds).dump()
+                              : result_text(directory, result, search_seconds));
   return result.ending == Ending::signal ? kStopped : 0;
 }
 

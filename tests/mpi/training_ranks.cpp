@@ -5,6 +5,7 @@
 #include "layers/linear.h"
 #include "tests/close.h"
 #include "tests/mpi/ranks.h"
+#include "tests/mpi/shared_directory.h"
 #include "tests/training_run.h"
 #include "tools/training/task.h"
 
@@ -12,21 +13,6 @@ namespace ssn {
 namespace {
 
 using test::small_run;
-
-/// The same directory on all ranks; rank 0 removes it.
-class SharedDirectory {
- public:
-  explicit SharedDirectory(const std::string& name) {
-    if (test_comm().rank() == 0) own_.emplace(name), path_ = *own_ / "";
-    test_comm().broadcast(path_);
-  }
-  ~SharedDirectory() { test_comm().barrier(); }
-  std::string operator/(const std::string& name) const { return path_ + name; }
-
- private:
-  std::optional<test::TemporaryDirectory> own_;
-  std::string path_;
-};
 
 /// What rank 0 prints.
 std::string train_on(Comm& comm, const Arguments& arguments) {

@@ -8,6 +8,7 @@
 #include "runtime/binding.h"
 #include "runtime/log.h"
 #include "runtime/parallel.h"
+#include "tools/training/task.h"
 
 namespace ssn {
 
@@ -50,7 +51,8 @@ void add_network_options(Options& options, TrainConfig& c) {
            "scale weights to the deviation they would start with unshared; auto: where no norm follows",
            {"auto", "on", "off"})
       .add("search-epochs", c.search_epochs, "EPOCHS",
-           "length of the preliminary training of --mapping learned", at_least(0))
+           "length of the preliminary training of --mapping learned, rounded up to whole epochs",
+           between(0, 1e9))
       .show_default("a tenth of --epochs")
       .add("weights", c.weights, "POLICY",
            "generated weights are kept for a step, or generated anew to save memory; same bits",
@@ -88,6 +90,9 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
       .add("threads", c.threads, "N", "threads of each rank", between(0, kMostThreads))
       .show_default("OMP_NUM_THREADS, or the rank's share of the cores, fewer for a small network")
+      .add("search-threads", c.search_threads, "N",
+           "threads of the preliminary training, which one rank does", between(0, kMostThreads))
+      .show_default("--threads, OMP_NUM_THREADS, or all cores, fewer for a small network")
       .add("seed", c.seed, "N", "of all that is drawn: same seed, ranks and threads, same bits", at_least(0));
 }
 
@@ -132,8 +137,42 @@ DatasetOptions dataset_options(const TrainConfig& c) {
   return options;
 }
 
+bool learns_mapping(const TrainConfig& c) {
+  if (c.mapping != name_of(MappingKind::learned)) return false;
+  check_usage(c.groups >= 1, "mapping", "--mapping learned needs --groups, the number of groups to find");
+  return true;
+}
+
+void read_mapping_file(Comm& comm, TrainConfig& c) {
+  if (parse_mapping(c.mapping).kind != MappingKind::file) return;
+  std::string text;
+  on_root(comm, [&] { text = nlohmann::json(read_labels(c.mapping)).dump(); });
+  comm.broadcast(text);
+  c.labels = parse_labels(text, c.mapping);
+}
+
+void take_mapping(const Archive& archive, TrainConfig& c) {
+  const auto plan = nlohmann::json::parse(archive.attribute<std::string>("plan"), nullptr, false);
+  check(plan.is_object(), "checkpoint", "its attribute plan is not JSON");
+  const std::string kind = plan.value("/options/mapping"_json_pointer, "");
+  if (kind == name_of(MappingKind::file) || kind == name_of(MappingKind::learned)) c.labels = labels_of(plan);
+}
+
+TrainConfig stored_config(const Archive& archive, const std::string& path) {
+  TrainConfig config;
+  Options options("ssn train", "");
+  add_network_options(options, config);
+  add_training_options(options, config);
+  options.read_text(archive.attribute<std::string>("config"), path);
+  take_mapping(archive, config);
+  return config;
+}
+
 PlanOptions plan_options(const TrainConfig& c) {
-  Mapping mapping = parse_mapping(c.mapping);
+  const bool labelled = !c.labels.empty() && c.mapping != name_of(MappingKind::learned);
+  // Once its labels are known, the file may be gone.
+  Mapping mapping =
+      labelled ? Mapping{.kind = MappingKind::file, .source = c.mapping} : parse_mapping(c.mapping);
   mapping.groups = static_cast<int>(c.groups);
   mapping.labels = c.labels;
   return {.budget = Budget::parse(c.budget),
@@ -143,6 +182,7 @@ PlanOptions plan_options(const TrainConfig& c) {
           .upsample = upsample_method(c.upsample),
           .templates = static_cast<int>(c.templates),
           .embedding = c.embedding,
+          .softmax = c.softmax,
           .inter = inter_rule(c.inter),
           .window = c.window,
           .masks = mask_scope(c.masks),

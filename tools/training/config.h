@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "datasets/dataset.h"
+#include "runtime/checkpoint.h"
 #include "runtime/comm.h"
 #include "runtime/options.h"
 #include "ssn/shared_weights.h"
@@ -23,7 +24,9 @@ struct TrainConfig {
   std::int64_t templates = 8, embedding = 24;
   std::string upsample = "mask", inter = "aspect", masks = "group", mask_init = "small", gain = "auto";
   std::int64_t window = 9;
-  double search_epochs = 0;  // of the preliminary training; 0: a tenth of the epochs
+  double search_epochs = 0;         // of the preliminary training; 0: a tenth of the epochs
+  std::int64_t search_threads = 0;  // of the rank that does it; 0: as search_threads_of() says
+  bool softmax = false;             // of the coefficients
   std::string weights = "eager";
   Labels labels;  // of --mapping learned or a file, once they are known
 
@@ -48,6 +51,15 @@ void add_run_options(Options& options, RunConfig& run);
 
 /// Fills in what depends on the data and was not given.
 void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig& config);
+
+/// Whether --mapping asks for a search; without the number of groups that is a UsageError.
+bool learns_mapping(const TrainConfig& config);
+/// The labels of --mapping FILE, which rank 0 reads. Collective.
+void read_mapping_file(Comm& comm, TrainConfig& config);
+/// The labels that a checkpoint was trained with, so that neither a file nor a search is needed again.
+void take_mapping(const Archive& archive, TrainConfig& config);
+/// The options that a checkpoint was trained with, and its labels; `path` names it in errors.
+TrainConfig stored_config(const Archive& archive, const std::string& path);
 
 DatasetOptions dataset_options(const TrainConfig& config);
 PlanOptions plan_options(const TrainConfig& config);

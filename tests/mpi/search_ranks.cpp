@@ -1,0 +1,63 @@
+// The search for groups is done by one rank, and its result is the same on any number of ranks.
+#include <gtest/gtest.h>
+
+#include "runtime/error.h"
+#include "tests/mpi/ranks.h"
+#include "tests/mpi/shared_directory.h"
+#include "tests/training_run.h"
+
+namespace ssn {
+namespace {
+
+using test::file_text;
+using test::small_run;
+
+std::string output_of(int (*command)(Comm&, const Arguments&), Comm& comm, const Arguments& arguments) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(command(comm, arguments), 0);
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(SearchOnRanks, FindsWhatOneRankFinds) {
+  Comm& comm = test_comm();
+  const SharedDirectory dir("search");
+  // Two threads on any number of ranks: more than a rank's share of the cores may be.
+  const Arguments run = {"--threads", "2", "--search-epochs", "2", "--groups", "3", "--quiet", "--out"};
+  const auto to = [&](const char* file, const Arguments& more = {}) {
+    Arguments all = run;
+    all.push_back(dir / file);
+    all.insert(all.end(), more.begin(), more.end());
+    return small_run(all);
+  };
+  output_of(map, comm, to("ranks.json"));
+  output_of(map, comm, to("again.json"));
+  output_of(train, comm, to("run", {"--mapping", "learned", "--threads", "2"}));
+  if (comm.rank() == 0) {
+    SoloComm solo;
+    output_of(map, solo, to("solo.json"));
+    const std::string found = file_text(dir / "solo.json");
+    EXPECT_EQ(file_text(dir / "ranks.json"), found);
+    EXPECT_EQ(file_text(dir / "again.json"), found);
+    EXPECT_EQ(file_text(dir / "run/mapping.json"), found);
+    const auto mapping = nlohmann::json::parse(found),
+               plan = nlohmann::json::parse(file_text(dir / "run/plan.json"));
+    EXPECT_EQ(plan["groups"].size(), 3u);
+    for (const auto& layer : plan["layers"])
+      EXPECT_EQ(layer["group"], mapping[layer["name"].get<std::string>()]);
+  }
+  comm.idle_barrier();
+}
+
+TEST(SearchOnRanks, AllRanksFailAlike) {
+  Comm& comm = test_comm();
+  const SharedDirectory dir("search_fails");
+  EXPECT_THROW(map(comm, small_run({"--groups", "99", "--out", dir / "map.json"})), Error);
+  EXPECT_THROW(train(comm, small_run({"--mapping", "learned", "--groups", "99", "--out", dir / "run"})),
+               Error);
+  if (comm.rank() == 0) atomic_write_text(dir / "half.json", "{\"conv1\": 0}");
+  comm.barrier();
+  EXPECT_THROW(train(comm, small_run({"--mapping", dir / "half.json", "--out", dir / "run"})), Error);
+}
+
+}  // namespace
+}  // namespace ssn
