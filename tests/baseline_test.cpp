@@ -144,18 +144,18 @@ TEST(Baseline, reduced_network_is_trained_measured_and_resumed) {
 
 TEST(MappingFiles, give_the_papers_numbers_of_groups) {
   const struct {
-    const char *model, *file;
-    ImageTask task;
+    const char *model, *file, *input;
     std::size_t groups;
-  } cases[] = {{"wrn-28-10", "wrn-28-10-manual.json", {3, 32, 32, 100}, 14},
-               {"wrn-50-2", "wrn-50-2-manual.json", {3, 224, 224, 1000}, 32}};
+  } cases[] = {{"wrn-28-10", "wrn-28-10-manual.json", "3x32x32", 14},
+               {"wrn-50-2", "wrn-50-2-manual.json", "3x64x64", 32}};
   for (const auto& c : cases) {
     const std::string path = fmt::format("{}/../ssn/mappings/{}", build::source_data_dir, c.file);
-    const Outline o = outline(c.model, c.task);
-    PlanOptions options{.budget = Budget::parse("100%"),
-                        .mapping = {.kind = MappingKind::file, .source = path, .labels = read_labels(path)}};
-    const Plan plan = make_plan(o.weights, o.ordinary, options);
-    EXPECT_EQ(plan.groups.size(), c.groups) << path;
+    SoloComm comm;
+    testing::internal::CaptureStdout();
+    plan(comm, {"--model", c.model, "--input", c.input, "--mapping", path, "--json"});
+    const auto json = nlohmann::json::parse(testing::internal::GetCapturedStdout());
+    EXPECT_EQ(json["groups"].size(), c.groups) << path;
+    EXPECT_GT(json["flops"]["network_forward_image"], 0);
     EXPECT_NE(file_text(path).find("inferred"), std::string::npos);
   }
 }

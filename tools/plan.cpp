@@ -34,6 +34,11 @@ int plan(Comm& comm, const Arguments& arguments) {
   options.section("This call").add("json", json, "print one JSON object").flag_only();
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
 
+  check_usage(
+      !learns_mapping(config), "plan",
+      "--mapping learned: the groups are not known before the search; run ssn map, and give the file it "
+      "writes as --mapping");
+  read_mapping_file(comm, config);
   const InputShape input = input_of(config, classes);
   const Model model(config, input, Device::cpu);
   const Plan& plan = model.plan();
