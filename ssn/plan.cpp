@@ -198,8 +198,8 @@ Plan fit_total(const Plan& frame, const Sizes& sizes, std::int64_t wanted) {
   if (!best) {
     best = least_total(frame, sizes);
     check_usage(best->total <= wanted, "plan",
-                "{} trainable parameters in all are too few: norms and biases take {}, and at this size "
-                "coefficients and masks {}; {} are enough",
+                "{} trainable parameters in all are too few: norms and biases take {}, coefficients "
+                "and masks {} where the sum is least; {} are enough",
                 grouped(wanted), grouped(ordinary), grouped(best->total - best->budget - ordinary),
                 grouped(best->total));
     size = best->budget;
