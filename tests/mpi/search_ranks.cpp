@@ -22,7 +22,7 @@ TEST(SearchOnRanks, FindsWhatOneRankFinds) {
   Comm& comm = test_comm();
   const SharedDirectory dir("search");
   // Two threads on any number of ranks: more than a rank's share of the cores may be.
-  const Arguments run = {"--threads", "2", "--search-epochs", "2", "--groups", "3", "--quiet", "--out"};
+  const Arguments run = {"--search-threads", "2", "--search-epochs", "2", "--groups", "3", "--out"};
   const auto to = [&](const char* file, const Arguments& more = {}) {
     Arguments all = run;
     all.push_back(dir / file);
@@ -31,7 +31,7 @@ TEST(SearchOnRanks, FindsWhatOneRankFinds) {
   };
   output_of(map, comm, to("ranks.json"));
   output_of(map, comm, to("again.json"));
-  output_of(train, comm, to("run", {"--mapping", "learned", "--threads", "2"}));
+  output_of(train, comm, to("run", {"--mapping", "learned"}));
   if (comm.rank() == 0) {
     SoloComm solo;
     output_of(map, solo, to("solo.json"));
