@@ -102,11 +102,11 @@ TEST_P(Generate, one_call_equals_a_call_a_layer_with_shared_projections) {
   std::vector<WeightRecipe> recipes;
   std::vector<Tensor> grads;
   for (std::uint64_t i = 0; i < 5; ++i) {
-    WeightRecipe r{{Method::templates, {64, 80}, {0, 5120, 10240}}, theta, leaf({24}, 3 + i), w, b};
-    r.rule.softmax = i == 1;
-    if (i > 2) r.rule.resize = WeightRule::Resize{30, 40, 64, 80};
-    grads.push_back(random_tensor(r.rule.shape, place, 100 + i));
-    recipes.push_back(std::move(r));
+    WeightRule rule{Method::templates, {64, 80}, {0, 5120, 10240}};
+    rule.softmax = i == 1;
+    if (i > 2) rule.resize = WeightRule::Resize{30, 40, 64, 80};
+    recipes.push_back({rule, theta, leaf({24}, 3 + i), w, b});
+    grads.push_back(random_tensor(rule.shape, place, 100 + i));
   }
   const std::vector<Tensor> together = generate(recipes);
   for (std::size_t i = 0; i < recipes.size(); ++i)
