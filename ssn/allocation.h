@@ -38,6 +38,8 @@ Allocation allocation_rule(std::string_view name);
 /// For each layer of a group with `parameters` parameters, in order, the starts of its K_i = min(K, ⌊N/n⌋)
 /// templates; none for a layer that is larger than the group.
 using Offsets = std::vector<std::vector<std::int64_t>>;
+/// The cursor leaves unused what lies before the next multiple of a layer's size as it moves on, less than
+/// that layer each time, and at the group's end less than two of the layer that turns.
 Offsets allocate_cursor(std::span<const std::int64_t> sizes, std::int64_t parameters, int templates);
 Offsets allocate_ref_block(std::span<const Shape> shapes, std::int64_t parameters, int templates);
 /// One template each, whatever the rule (Combine::rr): layer q of the group takes template q mod K_i.

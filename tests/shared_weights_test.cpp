@@ -312,6 +312,21 @@ TEST(SharedWeightsTest, SectionsDecayAndNames) {
   EXPECT_THROW(weight_policy("thrifty"), UsageError);
 }
 
+TEST(SharedWeightsTest, CoefficientsOfASoftmaxSumToOne) {
+  for (const Combine combine : {Combine::emb, Combine::wavg})
+    for (const Allocation allocation : {Allocation::cursor, Allocation::resized}) {
+      PlanOptions plan{.combine = combine, .softmax = true, .gain = Gain::off, .allocation = allocation};
+      Fixture f({.budget = "500", .plan = plan});
+      f.parameters.entry("group0").leaf.value().fill(1);
+      f.parameters.values_changed();
+      for (int l = 0; l < 4; ++l) {
+        ASSERT_GT(f.weights.plan().layers[l].offsets.size(), 1u);
+        const std::vector<double> w = test::values_of(f.weights.use(l).value());
+        EXPECT_TRUE(test::close(w, std::vector<double>(w.size(), 1), 1e-6));
+      }
+    }
+}
+
 TEST(SharedWeightsTest, GainsGiveTheDeviationWithoutSharing) {
   // One large layer, a second and third of other sizes; the start's mean square over many seeds' values.
   for (const Combine combine : {Combine::emb, Combine::wavg, Combine::avg, Combine::rr})
