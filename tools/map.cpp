@@ -13,13 +13,10 @@ struct MapCommand {
   bool overwrite = false, json = false, quiet = false;
   Options options{
       "ssn map",
-      "Learns which layers should share parameters, and writes that as a mapping file for ssn train "
-      "--mapping "
-      "FILE: a short training with one group for all layers, the size of the largest, of which each layer "
-      "combines four templates; then layers that do so alike are put into one group. Options for the "
-      "parameter sharing of the training to come are accepted, and do not matter here, but for --combine "
-      "wavg, "
-      "with which layers are compared by their coefficients instead of their embeddings, and --gain on.",
+      "Learns which layers should share parameters, by a short training in which all share, and writes a\n"
+      "mapping file. Of the options for sharing, --combine wavg (compare the layers' coefficients instead "
+      "of\n"
+      "embeddings) and --gain on matter here; the others are for the training to come.",
       "ssn map --model wrn-28-10 --data cifar100:DIR --groups 14"};
 
   MapCommand() {
