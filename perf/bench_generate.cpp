@@ -1,6 +1,6 @@
-// Generation of all weights of a network from one group, forward and backward:
-//   bench_generate --model wrn-28-10 --budget 36.2M --templates 8 --threads 2
-// One call for all layers, a call a layer, and a plain loop a layer, beside y += a·x over the weights'
+// Generation of all weights of a network, forward and backward:
+//   bench_generate --model wrn-28-10 --budget 36.2M --templates 8 --groups 1 --threads 2
+// One call for a group's layers, a call a layer, and a plain loop a layer, beside y += a·x over the weights'
 // memory, all in turns. "GB" is what layer by layer must move; "GB/s" is that over the time, so that one
 // call for all can be faster than the memory; "least" is what must be moved when theta is read once.
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ using Layer = kernels::GeneratedLayer<float>;
 
 struct Settings {
   std::string model = "wrn-28-10", budget = "36.2M";
-  std::int64_t templates = 8, threads = 2, rounds = 15;
+  std::int64_t templates = 8, groups = 1, threads = 2, rounds = 15;
   bool json = false;
 };
 
@@ -33,7 +33,8 @@ Settings parse(const std::vector<std::string>& arguments) {
   Settings s;
   Options options("bench_generate", "Times the generation of a network's weights.");
   options.add("model", s.model, "NAME", "network")
-      .add("budget", s.budget, "SIZE", "parameters of the one group")
+      .add("budget", s.budget, "SIZE", "parameters of all groups")
+      .add("groups", s.groups, "P", "groups, mapped by chance", at_least(1))
       .add("templates", s.templates, "K", "templates a layer", at_least(1))
       .add("threads", s.threads, "N", "threads", at_least(1))
       .add("rounds", s.rounds, "N", "repetitions; the median counts", at_least(1))
@@ -48,7 +49,9 @@ Settings parse(const std::vector<std::string>& arguments) {
 Plan plan_of(const Settings& s) {
   Parameters parameters;
   SharedWeights weights(parameters,
-                        {.budget = Budget::parse(s.budget), .templates = static_cast<int>(s.templates)});
+                        {.budget = Budget::parse(s.budget),
+                         .mapping = {.kind = MappingKind::random, .groups = static_cast<int>(s.groups)},
+                         .templates = static_cast<int>(s.templates)});
   make_network(s.model, {3, 32, 32, 10}, {weights, parameters});
   weights.build();
   return weights.plan();
@@ -64,19 +67,18 @@ Tensor noise(std::int64_t n) {
   return t;
 }
 
-/// The layers of the plan's one group with memory for everything, each backward's list being the tape's:
-/// last layer first.
+/// The layers of one group of a plan with memory for everything, the backward's list being the tape's: last
+/// layer first. Exact weights are views, so only their gradients cost anything.
 struct Workload {
-  Plan plan;
-  std::int64_t group_size, weights_size;
+  std::int64_t group_size, weights_size = 0;
   Tensor theta, theta_grad, coefficients, coefficients_grad, weights, weight_grads, elements, plain;
   std::vector<Layer> forward, backward;
   double layer_bytes[2] = {}, least_bytes[2] = {};
 
-  explicit Workload(Plan p) : plan(std::move(p)), group_size(plan.groups.at(0).parameters), weights_size(0) {
-    check_usage(plan.groups.size() == 1, "bench_generate", "--budget must not be dense");
+  Workload(const Plan& plan, const PlannedGroup& group) : group_size(group.parameters) {
     std::int64_t numbers = 0;
-    for (const auto& l : plan.layers) {
+    for (const int i : group.layers) {
+      const PlannedLayer& l = plan.layers[i];
       weights_size += (l.size() + 15) / 16 * 16;
       numbers += static_cast<std::int64_t>(l.offsets.size()) + (l.tiles - 1) * plan.options.window;
     }
@@ -84,40 +86,46 @@ struct Workload {
     coefficients = noise(numbers), coefficients_grad = noise(numbers);
     weights = noise(weights_size), weight_grads = noise(weights_size);
     std::int64_t weight = 0, number = 0;
-    for (const auto& l : plan.layers) {
+    std::vector<Layer> all;
+    for (const int i : group.layers) {
+      const PlannedLayer& l = plan.layers[i];
       using From = Layer::Method;
       const auto templates = static_cast<int>(l.offsets.size());
       const From method = l.method == Method::exact      ? From::exact
                           : l.method == Method::upsample ? From::tiles
                                                          : From::templates;
-      forward.push_back({method, l.size(), std::max(templates, 1), l.offsets.data(), plan.options.window,
-                         coefficients.data<float>() + number, weights.data<float>() + weight,
-                         weight_grads.data<float>() + weight, coefficients_grad.data<float>() + number});
+      all.push_back({method, l.size(), std::max(templates, 1), l.offsets.data(), plan.options.window,
+                     coefficients.data<float>() + number, weights.data<float>() + weight,
+                     weight_grads.data<float>() + weight, coefficients_grad.data<float>() + number});
       weight += (l.size() + 15) / 16 * 16;
       number += templates + (l.tiles - 1) * plan.options.window;
     }
-    backward.assign(forward.rbegin(), forward.rend());
-    const auto need = kernels::generate_workspace<float>(cpu_queue(), forward, group_size);
+    backward.assign(all.rbegin(), all.rend());
+    std::copy_if(all.begin(), all.end(), std::back_inserter(forward),
+                 [](const Layer& l) { return l.method != Layer::Method::exact; });
+    const auto need = kernels::generate_workspace<float>(cpu_queue(), backward, group_size);
     elements = Tensor::empty({need.elements}, DType::f32), plain = Tensor::empty({need.bytes}, DType::u8);
     count_bytes();
   }
 
   /// From the plan. Layer by layer, a tile is read from theta as a template is; tiles of one layer share it.
   void count_bytes() {
-    std::vector<bool> used(static_cast<std::size_t>(group_size));
-    double all = 0;
-    for (const Layer& l : forward) {
-      const bool tiles = l.method == Layer::Method::tiles;
-      const auto n = static_cast<double>(l.n),
-                 read = tiles ? static_cast<double>(group_size) : n * l.templates;
-      layer_bytes[0] += 4 * (n + read), layer_bytes[1] += 4 * (n + 3 * read), all += n;
-      for (int k = 0; k < l.templates; ++k) {
-        const auto first = used.begin() + (tiles ? 0 : l.offsets[k]);
-        std::fill(first, first + (tiles ? group_size : l.n), true);
+    for (const bool is_forward : {true, false}) {
+      const std::int64_t times = is_forward ? 1 : 3;
+      std::vector<bool> used(static_cast<std::size_t>(group_size));
+      std::int64_t weights = 0, read = 0;
+      for (const Layer& l : is_forward ? forward : backward) {
+        const bool tiles = l.method == Layer::Method::tiles;
+        weights += l.n, read += tiles ? group_size : l.n * l.templates;
+        for (int k = 0; k < l.templates; ++k) {
+          const auto first = used.begin() + (tiles ? 0 : l.offsets[k]);
+          std::fill(first, first + (tiles ? group_size : l.n), true);
+        }
       }
+      const std::int64_t once = std::count(used.begin(), used.end(), true);
+      layer_bytes[!is_forward] = static_cast<double>(4 * (weights + times * read));
+      least_bytes[!is_forward] = static_cast<double>(4 * (weights + times * once));
     }
-    const auto theta_read = static_cast<double>(std::count(used.begin(), used.end(), true));
-    least_bytes[0] = 4 * (all + theta_read), least_bytes[1] = 4 * (all + 3 * theta_read);
   }
 };
 
@@ -200,18 +208,28 @@ struct Row {
 
 int run(const Settings& s) {
   set_num_threads(static_cast<int>(s.threads));
-  const Workload w(plan_of(s));
-  const auto each = [&](const std::vector<Layer>& layers, auto&& f) {
-    for (const Layer& l : layers) f(w, std::span(&l, 1));
+  const Plan plan = plan_of(s);
+  std::vector<Workload> groups;
+  double bytes[2] = {}, least[2] = {}, weights = 0;
+  for (const PlannedGroup& group : plan.groups) {
+    const Workload& w = groups.emplace_back(plan, group);
+    for (int i : {0, 1}) bytes[i] += w.layer_bytes[i], least[i] += w.least_bytes[i];
+    weights += static_cast<double>(w.weights_size);
+  }
+  const auto all = [&](auto&& f) { return [&groups, f] { std::for_each(groups.begin(), groups.end(), f); }; };
+  const auto each = [&](std::vector<Layer> Workload::*layers, auto&& f) {
+    return all([layers, f](const Workload& w) {
+      for (const Layer& l : w.*layers) f(w, std::span(&l, 1));
+    });
   };
   std::vector<Row> rows = {
-      {"forward, one call", w.layer_bytes[0], [&] { run_forward(w, w.forward); }},
-      {"forward, a call a layer", w.layer_bytes[0], [&] { each(w.forward, run_forward); }},
-      {"forward, plain loops", w.layer_bytes[0], [&] { plain_forward(w); }},
-      {"backward, one call", w.layer_bytes[1], [&] { run_backward(w, w.backward); }},
-      {"backward, a call a layer", w.layer_bytes[1], [&] { each(w.backward, run_backward); }},
-      {"backward, plain loops", w.layer_bytes[1], [&] { plain_backward(w); }},
-      {"y += a x", 12.0 * static_cast<double>(w.weights_size), [&] { axpy(w); }},
+      {"forward, one call", bytes[0], all([](const Workload& w) { run_forward(w, w.forward); })},
+      {"forward, a call a layer", bytes[0], each(&Workload::forward, run_forward)},
+      {"forward, plain loops", bytes[0], all(plain_forward)},
+      {"backward, one call", bytes[1], all([](const Workload& w) { run_backward(w, w.backward); })},
+      {"backward, a call a layer", bytes[1], each(&Workload::backward, run_backward)},
+      {"backward, plain loops", bytes[1], all(plain_backward)},
+      {"y += a x", 12 * weights, all(axpy)},
   };
   for (std::int64_t round = 0; round <= s.rounds; ++round)
     for (Row& r : rows) {
@@ -220,15 +238,14 @@ int run(const Settings& s) {
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       if (round > 0) r.seconds.push_back(took.count());  // the first touches the memory
     }
-  nlohmann::ordered_json result = {{"model", s.model},
-                                   {"group", w.group_size},
-                                   {"templates", s.templates},
-                                   {"threads", s.threads},
-                                   {"least_bytes", w.least_bytes}};
+  nlohmann::ordered_json result = {
+      {"model", s.model},         {"budget", plan.budget}, {"groups", plan.groups.size()},
+      {"templates", s.templates}, {"threads", s.threads},  {"least_bytes", least}};
   if (!s.json)
     fmt::print(
-        "{}: {} parameters in one group, K = {}, {} threads; least: forward {:.2f} GB, backward {:.2f} GB\n",
-        s.model, w.group_size, s.templates, s.threads, w.least_bytes[0] * 1e-9, w.least_bytes[1] * 1e-9);
+        "{}: {} parameters in {} group(s), K = {}, {} threads; least: forward {:.2f} GB, backward {:.2f} "
+        "GB\n",
+        s.model, plan.budget, plan.groups.size(), s.templates, s.threads, least[0] * 1e-9, least[1] * 1e-9);
   for (Row& r : rows) {
     const double seconds = r.median();
     const double best = r.seconds[0];  // sorted
