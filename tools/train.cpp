@@ -100,6 +100,7 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
     json["test_error5"] = rounded(result.test->error5());
     json["test_loss"] = rounded(result.test->loss());
   }
+  if (model.reduction()) json["reduced"] = to_json(*model.reduction());
   return json;
 }
 
@@ -116,9 +117,11 @@ std::string result_text(const RunDirectory& directory, const TrainResult& result
                    directory.file("checkpoint.h5"));
 }
 
-void describe(const Comm& comm, const TrainConfig& config, const Plan& plan) {
+void describe(const Comm& comm, const TrainConfig& config, const Model& model) {
+  const Plan& plan = model.plan();
   info("{} on {}: {} of {} shareable parameters (budget {}), {} trainable in all", config.model, config.data,
        grouped(plan.budget), grouped(plan.shareable), config.budget, grouped(plan.total));
+  if (model.reduction()) info("{}", text(*model.reduction()));
   info("{}, {} thread(s) each, {}", comm.text(), config.threads, config.device);
 }
 
@@ -192,7 +195,7 @@ int train(Comm& comm, const Arguments& arguments) {
   }
   const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
   choose_threads(comm, config.threads, useful_threads(model->plan(), dataset.input.size, part));
-  describe(comm, config, model->plan());
+  describe(comm, config, *model);
   model->build(comm);
   const std::string config_text = options.to_toml();
   Trainer trainer(comm, *model, {config, dataset, std::move(split), &directory, config_text, run.stop_after});
@@ -200,7 +203,7 @@ int train(Comm& comm, const Arguments& arguments) {
   checkpoint.reset();
   if (!run.trace.empty()) atomic_write_text(trace_file(comm, run.trace), "");  // finds out now if it cannot
   directory.write(comm, "config.toml", config_text);
-  directory.write(comm, "plan.json", to_json(model->plan()).dump(1) + "\n");
+  directory.write(comm, "plan.json", model->plan_json().dump(1) + "\n");
 
   const TrainResult result = trainer.run();
   if (!run.trace.empty()) {
