@@ -25,7 +25,13 @@ std::string train_on(Comm& comm, const Arguments& arguments) {
 /// in any order.
 struct IntegerNetwork {
   IntegerNetwork(Comm& comm, WeightPolicy policy)
-      : weights(parameters, {.budget = Budget::parse("40"), .mapping = {}, .templates = 2}, policy) {
+      : weights(parameters,
+                {.budget = Budget::parse("40"),
+                 .mapping = {},
+                 .combine = Combine::wavg,
+                 .templates = 2,
+                 .gain = Gain::off},
+                policy) {
     const Scope scope{weights, parameters};
     first.emplace(scope.at("first"), 3, 5);
     second.emplace(scope.at("second"), 5, 4);
