@@ -1,0 +1,315 @@
+"""The runs of a sweep: a directory each; which are missing, and running them.
+
+A run's directory holds what `ssn train` writes, and
+  run.json     what was asked: options, checksums of data, program version, machine; written before it starts
+  result.json  the result that `ssn train --json` printed; written when it has ended
+  log.txt      what it said
+"""
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import time
+
+from sweeps.sweep import UsageError, slug
+
+STOPPED = 75  # what ssn exits with after a signal, its checkpoint written
+
+
+def write_text(path, text):
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)
+
+
+def read_json(path):
+    """None if it is not there."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path} is not JSON ({error}): remove {path.parent} to run this again") from None
+
+
+def flags(options):
+    words = []
+    for name, value in options.items():
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words += [f"--{name}", str(value)]
+    return words
+
+
+def machine():
+    cpu = platform.processor() or platform.machine()
+    try:
+        for line in open("/proc/cpuinfo"):
+            if line.startswith("model name"):
+                cpu = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    return f"{cpu}, {len(os.sched_getaffinity(0))} virtual core(s)"
+
+
+def checksums(path):
+    """SHA-256 of a file, or of all files below a directory, by name."""
+    path = pathlib.Path(path)
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    if not files:
+        raise UsageError(f"{path}: there are no data files here")
+    return {p.name if p == path else str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in files}
+
+
+class Run:
+    """One training: a cell and a seed."""
+
+    def __init__(self, cell, seed, directory):
+        self.cell, self.seed, self.directory = cell, seed, directory
+        self.state = "missing"  # finished, interrupted or changed; running, failed or stopped
+        self.process = None
+        self.reason = ""
+
+    @property
+    def name(self):
+        return f"{self.cell.name}, seed {self.seed}"
+
+    def result(self):
+        return read_json(self.directory / "result.json")
+
+    def record(self):
+        return read_json(self.directory / "run.json")
+
+    def epoch_seconds(self):
+        """The median over the epochs, evaluations not counted."""
+        lines = (self.directory / "metrics.jsonl").read_text().splitlines()
+        return statistics.median(json.loads(line)["seconds"] for line in lines)
+
+    def seconds(self):
+        """Of the training, with the search for groups, without evaluations."""
+        result = self.result()
+        return result["epochs"] * self.epoch_seconds() + result.get("search_seconds", 0)
+
+
+class Runs:
+    """All runs of a sweep, and the program that does them."""
+
+    def __init__(self, sweep, ssn, directory):
+        self.sweep, self.ssn = sweep, str(ssn)
+        self.directory = pathlib.Path(directory) / sweep.name
+        self.runs = [Run(cell, seed, self.directory / slug(cell.row) / slug(cell.column) / f"seed-{seed}")
+                     for seed in sweep.seeds for cell in sweep.cells.values()]
+        self.version = self.ask("--version").strip()
+        self.checksums, self.plans = {}, {}
+
+    def ask(self, *arguments):
+        """What the program prints for these arguments."""
+        try:
+            done = subprocess.run([self.ssn, *arguments], capture_output=True, text=True)
+        except OSError as error:
+            raise UsageError(f"cannot run {self.ssn} ({error.strerror}): build it, or give --ssn PROGRAM") from None
+        if done.returncode != 0:
+            raise UsageError(f"ssn {' '.join(arguments)} fails: {last_lines(done.stderr)}")
+        return done.stdout
+
+    def of(self, cell, seed=None):
+        """The runs of a cell, or its run with this seed."""
+        found = [run for run in self.runs if run.cell is cell and seed in (None, run.seed)]
+        return found if seed is None else found[0]
+
+    # --- options
+
+    def waits_for(self, run):
+        """The runs that this one's number of epochs is measured in: of the first seed, so that more seeds
+        change nothing."""
+        reference = run.cell.references.get("epochs")
+        if reference is None:
+            return []
+        cells = [self.sweep.cells[reference.row, run.cell.column], self.sweep.sibling(run.cell)]
+        return [self.of(cell, self.sweep.seeds[0]) for cell in cells]
+
+    def options(self, run):
+        """What the run is to be given: no variables, no references. Its waits_for() have finished."""
+        options = self.options_but_epochs(run.cell)
+        if "epochs" in run.cell.references:
+            other, same = self.waits_for(run)
+            options["epochs"] = max(1, round(other.seconds() / same.epoch_seconds()))
+        return options | {"seed": run.seed}
+
+    def options_but_epochs(self, cell):
+        options = {"threads": 1} | {name: self.sweep.substitute(value) for name, value in cell.options.items()}
+        if "budget" in cell.references:
+            other = self.sweep.cells[cell.references["budget"].row, cell.column]
+            options |= {"budget": self.plan(other)["parameters"]["total"], "count": "total"}
+        if "epochs" in cell.references:
+            del options["epochs"]
+        return options
+
+    def plan(self, cell):
+        """What `ssn plan` says of a cell. Learned groups are not known to it."""
+        if cell.key not in self.plans:
+            words = flags(self.options_but_epochs(cell))
+            self.plans[cell.key] = json.loads(self.ask("plan", *words, "--json"))
+        return self.plans[cell.key]
+
+    def check_options(self, runs):
+        """Finds wrong options before anything is trained."""
+        for cell in {run.cell.key: run.cell for run in runs}.values():
+            if cell.options.get("mapping") != "learned":
+                self.plan(cell)
+
+    def data_checksums(self, options):
+        path = str(options.get("data", "")).partition(":")[2]
+        if not path or str(options["data"]).startswith("synthetic:"):
+            return {}
+        if path not in self.checksums:
+            self.checksums[path] = checksums(path)
+        return self.checksums[path]
+
+    def asked(self, run):
+        """What makes a run the one asked for. Files are known by their contents, wherever they are."""
+        options = self.options(run)
+        files = self.data_checksums(options)
+        identity = dict(options)
+        if files:
+            identity["data"] = options["data"].partition(":")[0]
+        mapping = pathlib.Path(str(options.get("mapping", "")))
+        if mapping.is_file():
+            identity["mapping"] = next(iter(checksums(mapping).values()))
+        return {"options": identity, "data_files": files}
+
+    # --- states
+
+    def find_states(self, overwrite):
+        for run in sorted(self.runs, key=lambda run: bool(self.waits_for(run))):
+            if all(other.state == "finished" for other in self.waits_for(run)):
+                self.find_state(run, overwrite)
+
+    def find_state(self, run, overwrite):
+        before = read_json(run.directory / "run.json")
+        if before is None:
+            if run.directory.exists() and any(run.directory.iterdir()):
+                raise UsageError(f"{run.directory} holds something that is no run of a sweep: "
+                                 "remove it, or give another --runs")
+            run.state = "missing"
+        elif differences := changes(before, self.asked(run)):
+            run.state = "missing" if overwrite else "changed"
+            run.reason = f"{differences} ({run.directory}: --overwrite runs it again)"
+        elif run.result() is not None:
+            run.state = "finished"
+        else:
+            run.state = "interrupted" if (run.directory / "checkpoint.h5").exists() else "missing"
+
+    # --- running
+
+    def command(self, run):
+        options = self.options(run)
+        if run.state == "interrupted":
+            kept = flags({name: options[name] for name in ("data", "threads") if name in options})
+            return [self.ssn, "train", "--resume", str(run.directory / "checkpoint.h5"), *kept, "--json"]
+        return [self.ssn, "train", *flags(options), "--out", str(run.directory), "--json"]
+
+    def start(self, run):
+        command = self.command(run)
+        if run.state != "interrupted":
+            shutil.rmtree(run.directory, ignore_errors=True)
+            run.directory.mkdir(parents=True)
+            write_text(run.directory / "run.json", json.dumps(self.asked(run) | {
+                "version": self.version, "machine": machine(),
+                "date": datetime.date.today().isoformat()}, indent=1) + "\n")
+        run.state = "running"
+        with open(run.directory / "log.txt", "a") as log:
+            # A session of its own: Ctrl-C reaches it through stop() alone, once.
+            run.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                                           text=True, start_new_session=True)
+
+    def end(self, run):
+        """Takes the result of a process that has ended."""
+        output = run.process.communicate()[0]
+        code = run.process.returncode
+        try:
+            result = json.loads(output) if code == 0 else None
+        except json.JSONDecodeError:
+            result = None
+        if result is not None and result.get(self.sweep.value) is not None:
+            write_text(run.directory / "result.json", json.dumps(result, indent=1) + "\n")
+            run.state = "finished"
+        elif code in (STOPPED, -signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL):
+            run.state, run.reason = "stopped", "stopped by a signal; the same command goes on with it"
+        else:
+            log = last_lines((run.directory / "log.txt").read_text())
+            found = f"its result has no {self.sweep.value}" if result else f"exit code {code}: {log}"
+            run.state, run.reason = "failed", f"{found} (see {run.directory}/log.txt)"
+
+    def run_all(self, wanted, jobs, overwrite, say):
+        """Runs what is missing or interrupted, `jobs` at a time. Returns whether a signal stopped it."""
+        stops, sent = [], 0
+        waiting, running = list(wanted), []
+        count, done, start = len(waiting), 0, time.monotonic()
+        before = {number: signal.signal(number, lambda number, _: stops.append(number))
+                  for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            while running or (waiting and not stops):
+                for run in [] if stops else self.ready(waiting)[:jobs - len(running)]:
+                    waiting.remove(run)
+                    if self.waits_for(run):
+                        self.find_state(run, overwrite)  # now that its options are known
+                    if run.state in ("missing", "interrupted"):
+                        self.start(run)
+                        running.append(run)
+                if not running and not self.ready(waiting):
+                    break  # the rest waits for runs that failed
+                time.sleep(0.05)
+                if len(stops) > sent:
+                    sent = len(stops)
+                    say("stopping: waiting for checkpoints" if sent == 1 else "ending at once")
+                    for run in running:
+                        run.process.send_signal(signal.SIGTERM if sent == 1 else signal.SIGKILL)
+                for run in [run for run in running if run.process.poll() is not None]:
+                    running.remove(run)
+                    self.end(run)
+                    done += 1
+                    left = (time.monotonic() - start) / done * (count - done) / 60
+                    say(f"[{done}/{count}] {run.name}: {self.outcome(run)}"
+                        + (f"; about {left:.0f} min left" if left >= 1 and not stops else ""))
+        finally:
+            for run in running:
+                run.process.kill()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        for run in waiting:
+            run.state = "stopped" if stops else "failed"
+            run.reason = "not started" if stops else "the runs that its number of epochs is taken from did not finish"
+        return bool(stops)
+
+    def ready(self, waiting):
+        return [run for run in waiting if all(other.state == "finished" for other in self.waits_for(run))]
+
+    def outcome(self, run):
+        if run.state != "finished":
+            return f"{run.state}: {run.reason}"
+        result = run.result()
+        return f"{self.sweep.value} {result[self.sweep.value]:.2f} after {result['seconds']:.0f} s"
+
+
+def last_lines(text, count=3):
+    return " / ".join(line for line in text.strip().splitlines()[-count:]) or "it said nothing"
+
+
+def changes(before, now):
+    """In words; empty if there are none."""
+    old, new = before.get("options", {}), now["options"]
+    words = [f"{name} was {old.get(name, 'not given')}, now {new.get(name, 'not given')}"
+             for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    if before.get("data_files", {}) != now["data_files"]:
+        words.append("the data files have other checksums")
+    return "; ".join(words)
