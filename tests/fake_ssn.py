@@ -44,7 +44,7 @@ def train(options):
         directory = pathlib.Path(options["out"])
         (directory / "config.json").write_text(json.dumps(options))
         if options["model"] == "fails":
-            print("ssn: network: it diverged", file=sys.stderr)
+            print("1 rank\nerror: [network] it diverged\nbye", file=sys.stderr)
             sys.exit(1)
         if options["model"] == "stops":
             stopped(directory)
@@ -73,7 +73,7 @@ def main():
     elif words[0] == "plan":
         options = read_flags(words[1:])
         if "colour" in options:
-            print("ssn: there is no --colour", file=sys.stderr)
+            print("error: there is no --colour", file=sys.stderr)
             sys.exit(2)
         print(json.dumps({"parameters": parameters(options)}))
     else:

@@ -206,7 +206,7 @@ def details(sweep, table):
         if found.values:
             values[2:] = [plain(found.mean_of("parameters", "budget"), ","),
                           plain(found.mean_of("parameters", "total"), ","), plain(found.mean_of("epochs")),
-                          f"{found.seconds():.0f}", " ".join(f"{value:.2f}" for value in found.values)]
+                          f"{found.seconds():.{0 if found.seconds() >= 10 else 1}f}", " ".join(f"{value:.2f}" for value in found.values)]
         rows.append([*values, f"`{shell(flags(own))}`" if own else ""])
     if sweep.columns == [""]:
         head, *rows = [row[:1] + row[2:] for row in [head, *rows]]

@@ -95,7 +95,7 @@ class Run:
         return statistics.median(json.loads(line)["seconds"] for line in lines)
 
     def seconds(self):
-        """Of the training, with the search for groups, without evaluations."""
+        """Of the training, without evaluations, and of the search for groups, if it was this call's."""
         result = self.result()
         return result["epochs"] * self.epoch_seconds() + result.get("search_seconds", 0)
 
@@ -118,7 +118,7 @@ class Runs:
         except OSError as error:
             raise UsageError(f"cannot run {self.ssn} ({error.strerror}): build it, or give --ssn PROGRAM") from None
         if done.returncode != 0:
-            raise UsageError(f"ssn {' '.join(arguments)} fails: {last_lines(done.stderr)}")
+            raise UsageError(f"ssn {' '.join(arguments)} fails: {complaint(done.stderr)}")
         return done.stdout
 
     def of(self, cell, seed=None):
@@ -232,7 +232,7 @@ class Runs:
             run.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
                                            text=True, start_new_session=True)
 
-    def end(self, run):
+    def end(self, run, stopping):
         """Takes the result of a process that has ended."""
         output = run.process.communicate()[0]
         code = run.process.returncode
@@ -243,11 +243,11 @@ class Runs:
         if result is not None and result.get(self.sweep.value) is not None:
             write_text(run.directory / "result.json", json.dumps(result, indent=1) + "\n")
             run.state = "finished"
-        elif code in (STOPPED, -signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL):
-            run.state, run.reason = "stopped", "stopped by a signal; the same command goes on with it"
+        elif code == STOPPED or (stopping and code != 0):
+            run.state, run.reason = "stopped", "by a signal; the same command goes on with it"
         else:
-            log = last_lines((run.directory / "log.txt").read_text())
-            found = f"its result has no {self.sweep.value}" if result else f"exit code {code}: {log}"
+            said = complaint((run.directory / "log.txt").read_text())
+            found = f"its result has no {self.sweep.value}" if result else f"exit code {code}: {said}"
             run.state, run.reason = "failed", f"{found} (see {run.directory}/log.txt)"
 
     def run_all(self, wanted, jobs, overwrite, say):
@@ -276,7 +276,7 @@ class Runs:
                         run.process.send_signal(signal.SIGTERM if sent == 1 else signal.SIGKILL)
                 for run in [run for run in running if run.process.poll() is not None]:
                     running.remove(run)
-                    self.end(run)
+                    self.end(run, bool(stops))
                     done += 1
                     left = (time.monotonic() - start) / done * (count - done) / 60
                     say(f"[{done}/{count}] {run.name}: {self.outcome(run)}"
@@ -288,7 +288,7 @@ class Runs:
                 signal.signal(number, handler)
         for run in waiting:
             run.state = "stopped" if stops else "failed"
-            run.reason = "not started" if stops else "the runs that its number of epochs is taken from did not finish"
+            run.reason = "" if stops else "the runs that its number of epochs is taken from did not finish"
         return bool(stops)
 
     def ready(self, waiting):
@@ -301,8 +301,11 @@ class Runs:
         return f"{self.sweep.value} {result[self.sweep.value]:.2f} after {result['seconds']:.0f} s"
 
 
-def last_lines(text, count=3):
-    return " / ".join(line for line in text.strip().splitlines()[-count:]) or "it said nothing"
+def complaint(text):
+    """The error in what a program said; without one, its last line."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    return (errors or lines or ["it said nothing"])[-1].removeprefix("error: ")
 
 
 def changes(before, now):
