@@ -187,7 +187,8 @@ double layer_gain(const Plan& plan, int layer) {
   const Gain gain = plan.options.gain;
   const bool unshared = l.method == Method::exact && !l.resized() && plan.groups[l.group].layers.size() == 1;
   if (unshared || gain == Gain::off || (gain == Gain::automatic && l.norm_follows)) return 1;
-  return kaiming(l.fan_in) / std::sqrt(mean_square(plan, layer));
+  const double whole = kaiming(l.fan_in) / std::sqrt(mean_square(plan, layer));
+  return gain == Gain::on ? whole : std::min(whole, 1.0);
 }
 
 std::vector<double> orthonormal_rows(std::vector<double> matrix, std::int64_t rows, std::int64_t cols) {

@@ -26,8 +26,8 @@ Parameters::Init initial_mask(const Plan& plan, const std::string& name, std::in
 
 /// The fixed factor of the layer's weight: its deviation without sharing, sqrt(2 / fan_in), over the root
 /// mean square that the start values give it on average (group values normal, the actual coefficients and
-/// masks). 1 where the options, or a norm that follows (Gain::automatic), say so, and of a layer that is not
-/// shared.
+/// masks). Gain::automatic: of layers that no norm follows, and at most 1, for a step moves the weight by
+/// gain² of what it would without, and diverges where that is much more. 1 of a layer that is not shared.
 double layer_gain(const Plan& plan, int layer);
 
 /// The orthonormal factor of a (rows, cols) matrix, row-major: of its transpose if rows < cols, so that the

@@ -37,8 +37,14 @@ enum class MaskInit : std::uint8_t {
   ones,    //
   random,  // ±1
 };
-enum class Gain : std::uint8_t { automatic, on, off };  // automatic: on where no norm follows
-enum class Count : std::uint8_t { groups, total };      // what the budget covers
+/// Where weights have a fixed factor, so that they start with the deviation that they would have without
+/// sharing.
+enum class Gain : std::uint8_t {
+  automatic,  // where no norm follows and the weights would start larger
+  on,         // everywhere
+  off,
+};
+enum class Count : std::uint8_t { groups, total };  // what the budget covers
 
 std::string_view name_of(Combine combine);
 std::string_view name_of(Upsample upsample);
@@ -69,7 +75,7 @@ struct PlanOptions {
   std::int64_t window = 9;  // elements of a mask
   MaskScope masks = MaskScope::group;
   MaskInit mask_init = MaskInit::small;
-  Gain gain = Gain::automatic;  // a fixed factor that gives a weight the deviation it would have unshared
+  Gain gain = Gain::automatic;
   Allocation allocation = Allocation::cursor;
   std::uint64_t seed = 0;  // of the mapping and the initial values
 };

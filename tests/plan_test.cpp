@@ -486,6 +486,8 @@ TEST(InitialValueTest, GainIsTheDeviationUnsharedOverThatOfTheStart) {
   const double filter = 2.0 / 9, own = 2.0 / 40;  // variances
   PlanOptions o;
   o.combine = Combine::avg;
+  EXPECT_EQ(gain(o, "4800", {{30, 40}, {30, 40}}), 1);
+  o.gain = Gain::on;
   EXPECT_DOUBLE_EQ(gain(o, "4800", {{30, 40}, {30, 40}}),
                    std::sqrt(4.0));  // the mean of four has half the deviation
   EXPECT_EQ(gain(o, "dense", alone), 1);

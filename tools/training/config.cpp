@@ -48,7 +48,8 @@ void add_network_options(Options& options, TrainConfig& c) {
       .add("inter", c.inter, "RULE", "the matrix that --upsample inter takes a group as",
            {"aspect", "1d", "ref"})
       .add("gain", c.gain, "WHEN",
-           "scale weights to the deviation they would start with unshared; auto: where no norm follows",
+           "a fixed factor gives weights the deviation they would start with unshared; auto: where no norm "
+           "follows and they would start larger",
            {"auto", "on", "off"})
       .add("search-epochs", c.search_epochs, "EPOCHS",
            "length of the preliminary training of --mapping learned, rounded up to whole epochs",

@@ -167,7 +167,6 @@ TrainConfig search_config(const TrainConfig& config) {
   c.combine = config.combine == "wavg" ? "wavg" : "emb";
   c.templates = kTemplates;
   c.allocation = "resized";
-  if (c.gain == "auto") c.gain = "off";  // on the classifier's weight it makes embeddings diverge
   c.validation = 0;
   c.eval_every = 0;
   c.epochs =
