@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """tools/experiments with a program that trains nothing (fake_ssn.py)."""
+
 import csv
 import json
 import os
@@ -51,12 +52,28 @@ class Sandbox(unittest.TestCase):
         return path
 
     def command(self, *arguments):
-        return [sys.executable, ROOT / "tools/experiments", self.place / "sweep.toml", "--ssn",
-                ROOT / "tests/fake_ssn.py", "--runs", self.runs, "--out", self.place / "out", "--no-picture", *arguments]
+        return [
+            sys.executable,
+            ROOT / "tools/experiments",
+            self.place / "sweep.toml",
+            "--ssn",
+            ROOT / "tests/fake_ssn.py",
+            "--runs",
+            self.runs,
+            "--out",
+            self.place / "out",
+            "--no-picture",
+            *arguments,
+        ]
 
     def run_it(self, *arguments, code=0):
-        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=60,
-                              env=os.environ | {"FAKE_SSN": str(self.place)})
+        done = subprocess.run(
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=os.environ | {"FAKE_SSN": str(self.place)},
+        )
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -85,8 +102,10 @@ class Running(Sandbox):
         calls = self.calls()
         self.assertEqual(len(calls), 12)
         for seed in range(3):
-            expected = (f"train --threads 1 --model wrn-16-1 --epochs 4 --no-flip --budget 2% --seed {seed} "
-                        f"--out {self.directory('shared', '2%', f'seed-{seed}')} --json")
+            expected = (
+                f"train --threads 1 --model wrn-16-1 --epochs 4 --no-flip --budget 2% --seed {seed} "
+                f"--out {self.directory('shared', '2%', f'seed-{seed}')} --json"
+            )
             self.assertIn(expected, calls)
         self.run_it()
         self.assertEqual(self.calls(), [])
@@ -129,13 +148,17 @@ class Running(Sandbox):
             (self.place / name / "train.bin").write_text("abc")
         self.run_it("--set", f"data={self.place}/one")
         self.assertIn(f"--data glyphs:{self.place}/one", self.calls()[0])
-        self.assertIn("glyphs: train.bin: SHA-256 `ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad`",
-                      self.markdown())
+        self.assertIn(
+            "glyphs: train.bin: SHA-256 `ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad`",
+            self.markdown(),
+        )
         self.assertNotIn(str(self.place), self.markdown())
         self.run_it("--set", f"data={self.place}/two")
         self.assertEqual(self.calls(), [])
         (self.place / "two/train.bin").write_text("abd")
-        self.assertIn("the data files have other checksums", self.run_it("--set", f"data={self.place}/two", code=1))
+        self.assertIn(
+            "the data files have other checksums", self.run_it("--set", f"data={self.place}/two", code=1)
+        )
 
     def test_failures_are_reported_and_the_rest_is_written(self):
         self.write(PLAIN.replace('budget = "100%"', 'model = "fails"'))
@@ -176,8 +199,13 @@ class Stopping(Sandbox):
 
     def test_signal_reaches_the_runs(self):
         self.write(PLAIN.replace('budget = "100%"', 'model = "waits"'))
-        process = subprocess.Popen(self.command("--jobs", "2"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True, env=os.environ | {"FAKE_SSN": str(self.place)})
+        process = subprocess.Popen(
+            self.command("--jobs", "2"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"FAKE_SSN": str(self.place)},
+        )
         limit = time.monotonic() + 30
         while not (self.place / "waiting").exists() and time.monotonic() < limit:
             time.sleep(0.02)
@@ -237,7 +265,9 @@ class References(Sandbox):
     def test_does_not_wait_for_what_failed(self):
         self.write(REFERENCES.replace('budget = "5%"', 'budget = "5%"\nmodel = "fails"'))
         said = self.run_it(code=1)
-        self.assertIn("equal time, seed 0: the runs that its number of epochs is taken from did not finish", said)
+        self.assertIn(
+            "equal time, seed 0: the runs that its number of epochs is taken from did not finish", said
+        )
 
     def test_dry_run_before_the_measurement(self):
         self.write(REFERENCES)
@@ -249,15 +279,26 @@ class Report(Sandbox):
         self.write(PLAIN)
         self.run_it()
         line = self.table()["shared", "2%"]
-        self.assertEqual({name: line[name] for name in ("n", "mean", "deviation", "values", "paper")},
-                         {"n": "3", "mean": "40.7300", "deviation": "1.0000",
-                          "values": "39.7300;40.7300;41.7300", "paper": "30.5"})
-        self.assertEqual({name: line[name] for name in ("budget_parameters", "total_parameters", "epochs", "seconds")},
-                         {"budget_parameters": "20", "total_parameters": "27", "epochs": "4", "seconds": "36.0"})
+        self.assertEqual(
+            {name: line[name] for name in ("n", "mean", "deviation", "values", "paper")},
+            {
+                "n": "3",
+                "mean": "40.7300",
+                "deviation": "1.0000",
+                "values": "39.7300;40.7300;41.7300",
+                "paper": "30.5",
+            },
+        )
+        self.assertEqual(
+            {name: line[name] for name in ("budget_parameters", "total_parameters", "epochs", "seconds")},
+            {"budget_parameters": "20", "total_parameters": "27", "epochs": "4", "seconds": "36.0"},
+        )
         text = self.markdown()
         self.assertIn("| shared | 40.73 ± 1.00 (3) [30.5] | 40.43 ± 1.00 (3) [30.5] |", text)
         self.assertIn("| dense | 30.93 ± 1.00 (3) | 30.93 ± 1.00 (3) [20] |", text)
-        self.assertIn("| 5% | dense − shared | -9.50 ± 0.82 | < 0.001 | dense is lower | -10.50, the same order |", text)
+        self.assertIn(
+            "| 5% | dense − shared | -9.50 ± 0.82 | < 0.001 | dense is lower | -10.50, the same order |", text
+        )
         self.assertIn("| shared | 5% − 2% | -0.30 ± 0.82 | 0.732 | within noise | +0.00 |", text)
         self.assertNotIn("shared − dense", text)
         self.assertIn("| dense | 5% | 1,000 | 1,007 | 4 | 36 | 29.93 30.93 31.93 | `--budget 100%` |", text)
@@ -267,8 +308,15 @@ class Report(Sandbox):
         self.assertIn("The paper's Table 0.", text)
 
     def test_statistics(self):
-        for t, freedom, p in ((12.706, 1, 0.05), (4.303, 2, 0.05), (2.776, 4, 0.05), (2.042, 30, 0.05), (0, 3, 1),
-                              (9.925, 2, 0.01), (1.638, 3, 0.2)):
+        for t, freedom, p in (
+            (12.706, 1, 0.05),
+            (4.303, 2, 0.05),
+            (2.776, 4, 0.05),
+            (2.042, 30, 0.05),
+            (0, 3, 1),
+            (9.925, 2, 0.01),
+            (1.638, 3, 0.2),
+        ):
             self.assertAlmostEqual(report.two_sided_p(t, freedom), p, delta=2e-4)
         difference, error, p = report.welch([1.0, 2.0, 3.0], [5.0, 9.0])  # SciPy: t = 2.4019, p = 0.22109
         self.assertAlmostEqual(difference, 5.0)
@@ -293,10 +341,17 @@ class Reading(Sandbox):
         self.check(PLAIN.replace("[0, 1, 2]", "[0, 0]"), "seeds must be a list of different numbers")
         self.check(PLAIN.replace("epochs = 4", "epochs = [4]"), "common: epochs must be a text, a number")
         self.check(PLAIN.replace("epochs = 4", "seed = 4"), "'seed' is set by this program")
-        self.check(PLAIN.replace('"dense"\nbudget', '"shared"\nbudget').replace('against = "dense"', ""),
-                   "two rows would share a directory: 'shared' and 'shared'")
-        self.check(PLAIN.replace('against = "dense"', 'against = "dens"'), "against names row 'dens'; there are shared")
-        self.check(PLAIN.replace('{"5%" = 20}', '{"6%" = 20}'), "row 'dense' names column '6%'; there are 2%, 5%")
+        self.check(
+            PLAIN.replace('"dense"\nbudget', '"shared"\nbudget').replace('against = "dense"', ""),
+            "two rows would share a directory: 'shared' and 'shared'",
+        )
+        self.check(
+            PLAIN.replace('against = "dense"', 'against = "dens"'),
+            "against names row 'dens'; there are shared",
+        )
+        self.check(
+            PLAIN.replace('{"5%" = 20}', '{"6%" = 20}'), "row 'dense' names column '6%'; there are 2%, 5%"
+        )
         self.check(PLAIN.replace("epochs = 4", 'data = "glyphs:$data"'), "give --set data=")
         self.check('title = "x"\nseeds = [0]', "a table needs rows")
         with self.assertRaisesRegex(sweep.UsageError, "cannot read .*: No such file"):
@@ -307,8 +362,10 @@ class Reading(Sandbox):
         self.check(REFERENCES.replace("of shared", "of share"), "there is no row 'share' in this column")
         self.check(REFERENCES.replace("total of shared", "total of reduced"), "taken from another row itself")
         self.check(REFERENCES.replace("epochs = 4", 'epochs = 4\ncount = "groups"'), "leave count out")
-        self.check(re.sub(r'\[\[row]]\nname = "reduced".*?shared"\n', "", REFERENCES, flags=re.S),
-                   "the same options and a number of epochs; add one")
+        self.check(
+            re.sub(r'\[\[row]]\nname = "reduced".*?shared"\n', "", REFERENCES, flags=re.S),
+            "the same options and a number of epochs; add one",
+        )
 
     def test_grids(self):
         text = 'title = "x"\nseeds = [0]\n[rows]\nmodel = ["a", "b"]\n[columns]\nbudget = ["2%", "4M"]\ngroups = [1, 2]'
@@ -318,7 +375,9 @@ class Reading(Sandbox):
         self.assertEqual([sweep.number(text) for text in ("2%", "4M", "8", "no")], [2, 4e6, 8, None])
 
     def test_columns_of_a_row(self):
-        found = sweep.read_sweep(self.write(PLAIN.replace('name = "shared"', 'name = "shared"\ncolumns = ["5%"]')), {})
+        found = sweep.read_sweep(
+            self.write(PLAIN.replace('name = "shared"', 'name = "shared"\ncolumns = ["5%"]')), {}
+        )
         self.assertEqual(set(found.cells), {("shared", "5%"), ("dense", "2%"), ("dense", "5%")})
 
     def test_ready_sweeps(self):

@@ -4,6 +4,7 @@
 Writes a line a call to $FAKE_SSN/calls. --model fails: an error; --model stops: is stopped the first time, with a
 checkpoint; --model waits: runs until SIGTERM, then leaves a checkpoint.
 """
+
 import json
 import os
 import pathlib
@@ -26,7 +27,9 @@ def read_flags(words):
 
 
 def parameters(options):
-    budget = int(float(options.get("budget", "25%").rstrip("%")) * (10 if "%" in options.get("budget", "25%") else 1))
+    budget = int(
+        float(options.get("budget", "25%").rstrip("%")) * (10 if "%" in options.get("budget", "25%") else 1)
+    )
     total = budget if options.get("count") == "total" else budget + 7
     return {"original": 1007, "shareable": 1000, "budget": budget, "total": total}
 
@@ -54,14 +57,35 @@ def train(options):
             time.sleep(60)
     epochs, size = int(options.get("epochs", 4)), parameters(options)
     seconds = 3.0 if options.get("baseline") == "reduced" else 9.0
-    lines = [{"epoch": epoch + 1, "seconds": seconds, "train_loss": 1.0, "train_error1": 50.0,
-              "test_loss": None, "test_error1": None} for epoch in range(epochs)]
+    lines = [
+        {
+            "epoch": epoch + 1,
+            "seconds": seconds,
+            "train_loss": 1.0,
+            "train_error1": 50.0,
+            "test_loss": None,
+            "test_error1": None,
+        }
+        for epoch in range(epochs)
+    ]
     lines[-1] |= {"test_loss": 0.5, "test_error1": 20.0}
     (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    error = 40 - size["total"] / 100 + int(options["seed"]) + (10 if options.get("baseline") == "reduced" else 0)
-    print(json.dumps({"network": options["model"], "threads": int(options["threads"]), "parameters": size,
-                      "test_error1": error, "epochs": epochs, "seconds": epochs * seconds + 1,
-                      "search_seconds": 0.0}))
+    error = (
+        40 - size["total"] / 100 + int(options["seed"]) + (10 if options.get("baseline") == "reduced" else 0)
+    )
+    print(
+        json.dumps(
+            {
+                "network": options["model"],
+                "threads": int(options["threads"]),
+                "parameters": size,
+                "test_error1": error,
+                "epochs": epochs,
+                "seconds": epochs * seconds + 1,
+                "search_seconds": 0.0,
+            }
+        )
+    )
 
 
 def main():

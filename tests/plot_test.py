@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """tools/plot: what it reads, that it draws every kind of picture, and what it says of wrong input."""
+
 import importlib.machinery
 import importlib.util
 import json
@@ -25,7 +26,9 @@ loader = importlib.machinery.SourceFileLoader("plot", str(TOOL))
 plot = importlib.util.module_from_spec(importlib.util.spec_from_loader("plot", loader))
 loader.exec_module(plot)
 
-PLAN = {"layers": [{"name": "conv1", "group": 0}, {"name": "block1.conv", "group": 2}, {"name": "fc", "group": 0}]}
+PLAN = {
+    "layers": [{"name": "conv1", "group": 0}, {"name": "block1.conv", "group": 2}, {"name": "fc", "group": 0}]
+}
 TABLE = """row,column,n,mean,deviation,values,paper,budget_parameters,total_parameters,epochs,seconds
 SSN,2%,3,34.4,0.9,,,20,27,4,36
 SSN,10%,3,30.1,0.7,,,100,107,4,36
@@ -66,21 +69,29 @@ class Sandbox(unittest.TestCase):
 
 
 class Filters(Sandbox):
-    SHAPES = {"conv1": (4, 3, 3, 3), "block1__conv": (4, 4, 3, 3), "block10__conv": (6, 4, 3, 3),
-              "block9__conv": (4, 4, 3, 3), "short": (4, 4, 1, 1), "fc": (10, 6)}
+    SHAPES = {
+        "conv1": (4, 3, 3, 3),
+        "block1__conv": (4, 4, 3, 3),
+        "block10__conv": (6, 4, 3, 3),
+        "block9__conv": (4, 4, 3, 3),
+        "short": (4, 4, 1, 1),
+        "fc": (10, 6),
+    }
 
     def test_draws_exports_beside_each_other(self):
         self.draws("filters", self.export("shared.h5", **self.SHAPES), self.export("dense.h5", **self.SHAPES))
 
     def test_layers_are_in_the_networks_order(self):
         path = self.export("a.h5", **self.SHAPES)
-        self.assertEqual(plot.filter_layers({path: plot.read_export(path)}, ""),
-                         ["block1.conv", "block10.conv", "conv1"])
+        self.assertEqual(
+            plot.filter_layers({path: plot.read_export(path)}, ""), ["block1.conv", "block10.conv", "conv1"]
+        )
         names = ["conv1", "block1.conv", "short", "block9.conv", "block10.conv", "fc"]
         path = self.export("b.h5", plan={"layers": [{"name": name} for name in names]}, **self.SHAPES)
         self.assertEqual(list(plot.read_export(path)), names)
-        self.assertEqual(plot.filter_layers({path: plot.read_export(path)}, ""),
-                         ["conv1", "block9.conv", "block10.conv"])
+        self.assertEqual(
+            plot.filter_layers({path: plot.read_export(path)}, ""), ["conv1", "block9.conv", "block10.conv"]
+        )
 
     def test_places_filters(self):
         picture = plot.mosaic(np.arange(5 * 9.0).reshape(5, 1, 3, 3), 4)
@@ -92,13 +103,19 @@ class Filters(Sandbox):
         good, out = self.export("good.h5", **self.SHAPES), self.place / "out.png"
         text = self.write("text.h5", "no")
         self.assertIn("text.h5 as HDF5", self.run_it("filters", text, out, code=2))
-        self.assertIn("good.h5 has no layer 'conv9'; it has block1.conv, ",
-                      self.run_it("filters", good, out, "--layers", "conv9", code=2))
-        self.assertIn("'fc' is (10, 6), and has no 3x3", self.run_it("filters", good, out, "--layers", "fc", code=2))
+        self.assertIn(
+            "good.h5 has no layer 'conv9'; it has block1.conv, ",
+            self.run_it("filters", good, out, "--layers", "conv9", code=2),
+        )
+        self.assertIn(
+            "'fc' is (10, 6), and has no 3x3", self.run_it("filters", good, out, "--layers", "fc", code=2)
+        )
         with h5py.File(self.place / "other.h5", "w") as file:
             file["x"] = 1
         self.assertIn("has no group 'weights'", self.run_it("filters", self.place / "other.h5", out, code=2))
-        self.assertIn("has no layer with 3x3", self.run_it("filters", self.export("fc.h5", fc=(2, 3)), out, code=2))
+        self.assertIn(
+            "has no layer with 3x3", self.run_it("filters", self.export("fc.h5", fc=(2, 3)), out, code=2)
+        )
         self.assertIn("a name ending in .png", self.run_it("filters", good, good, code=2))
         self.assertFalse(out.exists())
 
@@ -124,15 +141,20 @@ class Groups(Sandbox):
 class Curves(Sandbox):
     def test_draws_runs(self):
         for name in ("a", "b"):
-            self.write(f"{name}/metrics.jsonl", '{"epoch":1,"train_loss":2,"train_error1":80}\n'
-                       '{"epoch":2,"train_loss":1,"train_error1":60,"test_loss":1.5,"test_error1":70}\n')
+            self.write(
+                f"{name}/metrics.jsonl",
+                '{"epoch":1,"train_loss":2,"train_error1":80}\n'
+                '{"epoch":2,"train_loss":1,"train_error1":60,"test_loss":1.5,"test_error1":70}\n',
+            )
         self.draws("curves", self.place / "a", self.place / "b")
         self.assertEqual(plot.labels_of(["runs/a/seed-0", "runs/b/seed-0"]), ["a/seed-0", "b/seed-0"])
 
     def test_wrong_files(self):
         out = self.place / "out.png"
-        self.assertIn("metrics.jsonl has no finished epoch",
-                      self.run_it("curves", self.write("a/metrics.jsonl", "").parent, out, code=2))
+        self.assertIn(
+            "metrics.jsonl has no finished epoch",
+            self.run_it("curves", self.write("a/metrics.jsonl", "").parent, out, code=2),
+        )
         self.assertIn("No such file", self.run_it("curves", self.place / "none", out, code=2))
 
 
@@ -149,11 +171,17 @@ class Tables(Sandbox):
 
     def test_wrong_files(self):
         out = self.place / "out.png"
-        self.assertIn("no run has finished", self.run_it("table", self.write("t.csv", TABLE.split()[0]), out, code=2))
-        self.assertIn("it has no column 'mean'",
-                      self.run_it("budget", self.write("t.csv", TABLE.replace("mean", "m")), out, code=2))
-        self.assertIn("row 'SSN': could not convert",
-                      self.run_it("table", self.write("t.csv", TABLE.replace("34.4", "low")), out, code=2))
+        self.assertIn(
+            "no run has finished", self.run_it("table", self.write("t.csv", TABLE.split()[0]), out, code=2)
+        )
+        self.assertIn(
+            "it has no column 'mean'",
+            self.run_it("budget", self.write("t.csv", TABLE.replace("mean", "m")), out, code=2),
+        )
+        self.assertIn(
+            "row 'SSN': could not convert",
+            self.run_it("table", self.write("t.csv", TABLE.replace("34.4", "low")), out, code=2),
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """The table of a sweep: Markdown and CSV, with what may be said of its differences."""
+
 import csv
 import io
 import itertools
@@ -10,8 +11,11 @@ from sweeps.runs import flags
 from sweeps.sweep import slug
 
 LEVEL = 0.05
-VALUES = {"test_error1": "Error@1 on the test set in percent", "test_error5": "Error@5 on the test set in percent",
-          "test_loss": "Loss on the test set"}
+VALUES = {
+    "test_error1": "Error@1 on the test set in percent",
+    "test_error5": "Error@5 on the test set in percent",
+    "test_loss": "Loss on the test set",
+}
 
 
 def two_sided_p(t, freedom):
@@ -25,7 +29,7 @@ def two_sided_p(t, freedom):
 
 
 def welch(a, b):
-    """mean(b) − mean(a), its standard error, and p of Welch's test (two-sided). None where a side has one value."""
+    """mean(b) − mean(a), its standard error, and p of Welch's test (two-sided): None if a side has one value."""
     if len(a) < 2 or len(b) < 2:
         return statistics.mean(b) - statistics.mean(a), None, None
     parts = [statistics.variance(values) / len(values) for values in (a, b)]
@@ -76,17 +80,41 @@ def outcomes(sweep, runs):
 def to_csv(sweep, table):
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["row", "column", "n", "mean", "deviation", "values", "paper", "budget_parameters",
-                     "total_parameters", "epochs", "seconds"])
+    writer.writerow(
+        [
+            "row",
+            "column",
+            "n",
+            "mean",
+            "deviation",
+            "values",
+            "paper",
+            "budget_parameters",
+            "total_parameters",
+            "epochs",
+            "seconds",
+        ]
+    )
     for (row, column), found in table.items():
         if not found.values:
             continue
         deviation = "" if found.deviation is None else f"{found.deviation:.4f}"
         paper = "" if found.cell.paper is None else found.cell.paper
-        writer.writerow([row, column, len(found.values), f"{statistics.mean(found.values):.4f}", deviation,
-                         ";".join(f"{value:.4f}" for value in found.values), paper,
-                         plain(found.mean_of("parameters", "budget")), plain(found.mean_of("parameters", "total")),
-                         plain(found.mean_of("epochs")), f"{found.seconds():.1f}"])
+        writer.writerow(
+            [
+                row,
+                column,
+                len(found.values),
+                f"{statistics.mean(found.values):.4f}",
+                deviation,
+                ";".join(f"{value:.4f}" for value in found.values),
+                paper,
+                plain(found.mean_of("parameters", "budget")),
+                plain(found.mean_of("parameters", "total")),
+                plain(found.mean_of("epochs")),
+                f"{found.seconds():.1f}",
+            ]
+        )
     return out.getvalue()
 
 
@@ -143,8 +171,11 @@ def pairs(sweep):
     """Neighbours, and each row against the one that `against` names: (column, row, row), (row, column, column)."""
     rows = list(itertools.pairwise(sweep.rows))
     if sweep.against:
-        rows += [(sweep.against, row) for row in sweep.rows
-                 if row != sweep.against and not {(sweep.against, row), (row, sweep.against)} & set(rows)]
+        rows += [
+            (sweep.against, row)
+            for row in sweep.rows
+            if row != sweep.against and not {(sweep.against, row), (row, sweep.against)} & set(rows)
+        ]
     for column in sweep.columns:
         for a, b in rows:
             yield column, a, b, (a, column), (b, column)
@@ -183,36 +214,65 @@ def differences(sweep, table):
             continue
         difference, error, p = welch(one.values, other.values)
         size = f"{difference:+.2f}" + (f" ± {error:.2f}" if error is not None else "")
-        rows.append([where, f"{b} − {a}", size, p_text(p), verdict(b, difference, p),
-                     beside_paper(one, other, difference, p)])
+        rows.append(
+            [
+                where,
+                f"{b} − {a}",
+                size,
+                p_text(p),
+                verdict(b, difference, p),
+                beside_paper(one, other, difference, p),
+            ]
+        )
     if not rows:
         return ""
     rows = [["in", "difference", "± standard error", "p", "says", sweep.paper_is], *rows]
     for column in (5, 0):  # what would be empty
         if all(row[column] == "" for row in rows[1:]):
-            rows = [row[:column] + row[column + 1:] for row in rows]
-    return ("## Differences\n\nA difference is called *within noise* unless Welch's test (two-sided, unequal "
-            f"variances, over the seeds) gives p < {LEVEL}; of many such differences without a cause, one in twenty "
-            "is called real by chance.\n\n" + markdown(rows, left=len(rows[0])))
+            rows = [row[:column] + row[column + 1 :] for row in rows]
+    says = (
+        "A difference is called *within noise* unless Welch's test (two-sided, unequal variances, over the "
+        f"seeds) gives p < {LEVEL}; of many such differences without a cause, one in twenty is called real by "
+        "chance."
+    )
+    return f"## Differences\n\n{says}\n\n{markdown(rows, left=len(rows[0]))}"
 
 
 def details(sweep, table):
-    head = ["row", "column", "parameters in groups", "in all", "epochs", "seconds a run", "each seed", "flags"]
+    head = [
+        "row",
+        "column",
+        "parameters in groups",
+        "in all",
+        "epochs",
+        "seconds a run",
+        "each seed",
+        "flags",
+    ]
     rows = []
     for (row, column), found in table.items():
-        own = {name: value for name, value in found.cell.options.items()
-               if sweep.common.get(name) != value or type(sweep.common.get(name)) is not type(value)}
+        own = {
+            name: value
+            for name, value in found.cell.options.items()
+            if sweep.common.get(name) != value or type(sweep.common.get(name)) is not type(value)
+        }
         values = [row, column, *[""] * 5]
         if found.values:
-            values[2:] = [plain(found.mean_of("parameters", "budget"), ","),
-                          plain(found.mean_of("parameters", "total"), ","), plain(found.mean_of("epochs")),
-                          f"{found.seconds():.{0 if found.seconds() >= 10 else 1}f}", " ".join(f"{value:.2f}" for value in found.values)]
+            values[2:] = [
+                plain(found.mean_of("parameters", "budget"), ","),
+                plain(found.mean_of("parameters", "total"), ","),
+                plain(found.mean_of("epochs")),
+                f"{found.seconds():.{0 if found.seconds() >= 10 else 1}f}",
+                " ".join(f"{value:.2f}" for value in found.values),
+            ]
         rows.append([*values, f"`{shell(flags(own))}`" if own else ""])
     if sweep.columns == [""]:
         head, *rows = [row[:1] + row[2:] for row in [head, *rows]]
-    return ("## Runs\n\nAll with `ssn train " + shell(flags(sweep.common)) + " --seed S`, and the flags below; "
-            "seconds are of training, and of the search for groups, without evaluations.\n\n"
-            + markdown([head, *rows]))
+    says = (
+        f"All with `ssn train {shell(flags(sweep.common))} --seed S`, and the flags below; seconds are of "
+        "training, and of the search for groups, without evaluations."
+    )
+    return f"## Runs\n\n{says}\n\n{markdown([head, *rows])}"
 
 
 def shell(words):
@@ -228,10 +288,12 @@ def origin(sweep, runs):
     dates = sorted({record["date"] for record in records})
     root, path = pathlib.Path(__file__).resolve().parents[2], sweep.path.resolve()
     shown = path.relative_to(root) if path.is_relative_to(root) else path.name
-    lines = [f"- `tools/experiments {shown}{variables}`, seeds "
-             + ", ".join(map(str, sweep.seeds)),
-             f"- {', '.join(sorted({r['version'] for r in records}))}; {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}",
-             f"- {'; '.join(sorted({r['machine'] for r in records}))}; {', '.join(threads)} thread(s) a run"]
+    versions = sorted({record["version"] for record in records})
+    lines = [
+        f"- `tools/experiments {shown}{variables}`, seeds " + ", ".join(map(str, sweep.seeds)),
+        f"- {', '.join(versions)}; {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}",
+        f"- {'; '.join(sorted({r['machine'] for r in records}))}; {', '.join(threads)} thread(s) a run",
+    ]
     files = {}
     for record in records:
         for name, checksum in record["data_files"].items():

@@ -5,6 +5,7 @@ A run's directory holds what `ssn train` writes, and
   result.json  the result that `ssn train --json` printed; written when it has ended
   log.txt      what it said
 """
+
 import datetime
 import hashlib
 import json
@@ -66,8 +67,10 @@ def checksums(path):
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     if not files:
         raise UsageError(f"{path}: there are no data files here")
-    return {p.name if p == path else str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest()
-            for p in files}
+    return {
+        p.name if p == path else str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in files
+    }
 
 
 class Run:
@@ -106,8 +109,11 @@ class Runs:
     def __init__(self, sweep, ssn, directory):
         self.sweep, self.ssn = sweep, str(ssn)
         self.directory = pathlib.Path(directory) / sweep.name
-        self.runs = [Run(cell, seed, self.directory / slug(cell.row) / slug(cell.column) / f"seed-{seed}")
-                     for seed in sweep.seeds for cell in sweep.cells.values()]
+        self.runs = [
+            Run(cell, seed, self.directory / slug(cell.row) / slug(cell.column) / f"seed-{seed}")
+            for seed in sweep.seeds
+            for cell in sweep.cells.values()
+        ]
         self.version = self.ask("--version").strip()
         self.checksums, self.plans = {}, {}
 
@@ -116,7 +122,9 @@ class Runs:
         try:
             done = subprocess.run([self.ssn, *arguments], capture_output=True, text=True)
         except OSError as error:
-            raise UsageError(f"cannot run {self.ssn} ({error.strerror}): build it, or give --ssn PROGRAM") from None
+            raise UsageError(
+                f"cannot run {self.ssn} ({error.strerror}): build it, or give --ssn PROGRAM"
+            ) from None
         if done.returncode != 0:
             raise UsageError(f"ssn {' '.join(arguments)} fails: {complaint(done.stderr)}")
         return done.stdout
@@ -146,7 +154,9 @@ class Runs:
         return options | {"seed": run.seed}
 
     def options_but_epochs(self, cell):
-        options = {"threads": 1} | {name: self.sweep.substitute(value) for name, value in cell.options.items()}
+        options = {"threads": 1} | {
+            name: self.sweep.substitute(value) for name, value in cell.options.items()
+        }
         if "budget" in cell.references:
             other = self.sweep.cells[cell.references["budget"].row, cell.column]
             options |= {"budget": self.plan(other)["parameters"]["total"], "count": "total"}
@@ -198,8 +208,10 @@ class Runs:
         before = read_json(run.directory / "run.json")
         if before is None:
             if run.directory.exists() and any(run.directory.iterdir()):
-                raise UsageError(f"{run.directory} holds something that is no run of a sweep: "
-                                 "remove it, or give another --runs")
+                raise UsageError(
+                    f"{run.directory} holds something that is no run of a sweep: "
+                    "remove it, or give another --runs"
+                )
             run.state = "missing"
         elif differences := changes(before, self.asked(run)):
             run.state = "missing" if overwrite else "changed"
@@ -223,14 +235,30 @@ class Runs:
         if run.state != "interrupted":
             shutil.rmtree(run.directory, ignore_errors=True)
             run.directory.mkdir(parents=True)
-            write_text(run.directory / "run.json", json.dumps(self.asked(run) | {
-                "version": self.version, "machine": machine(),
-                "date": datetime.date.today().isoformat()}, indent=1) + "\n")
+            write_text(
+                run.directory / "run.json",
+                json.dumps(
+                    self.asked(run)
+                    | {
+                        "version": self.version,
+                        "machine": machine(),
+                        "date": datetime.date.today().isoformat(),
+                    },
+                    indent=1,
+                )
+                + "\n",
+            )
         run.state = "running"
         with open(run.directory / "log.txt", "a") as log:
             # A session of its own: Ctrl-C reaches it through stop() alone, once.
-            run.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                                           text=True, start_new_session=True)
+            run.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
 
     def end(self, run, stopping):
         """Takes the result of a process that has ended."""
@@ -255,11 +283,13 @@ class Runs:
         stops, sent = [], 0
         waiting, running = list(wanted), []
         count, done, start = len(waiting), 0, time.monotonic()
-        before = {number: signal.signal(number, lambda number, _: stops.append(number))
-                  for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {
+            number: signal.signal(number, lambda number, _: stops.append(number))
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
         try:
             while running or (waiting and not stops):
-                for run in [] if stops else self.ready(waiting)[:jobs - len(running)]:
+                for run in [] if stops else self.ready(waiting)[: jobs - len(running)]:
                     waiting.remove(run)
                     if self.waits_for(run):
                         self.find_state(run, overwrite)  # now that its options are known
@@ -279,8 +309,10 @@ class Runs:
                     self.end(run, bool(stops))
                     done += 1
                     left = (time.monotonic() - start) / done * (count - done) / 60
-                    say(f"[{done}/{count}] {run.name}: {self.outcome(run)}"
-                        + (f"; about {left:.0f} min left" if left >= 1 and not stops else ""))
+                    say(
+                        f"[{done}/{count}] {run.name}: {self.outcome(run)}"
+                        + (f"; about {left:.0f} min left" if left >= 1 and not stops else "")
+                    )
         finally:
             for run in running:
                 run.process.kill()
@@ -311,8 +343,11 @@ def complaint(text):
 def changes(before, now):
     """In words; empty if there are none."""
     old, new = before.get("options", {}), now["options"]
-    words = [f"{name} was {old.get(name, 'not given')}, now {new.get(name, 'not given')}"
-             for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    words = [
+        f"{name} was {old.get(name, 'not given')}, now {new.get(name, 'not given')}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
     if before.get("data_files", {}) != now["data_files"]:
         words.append("the data files have other checksums")
     return "; ".join(words)

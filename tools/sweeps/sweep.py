@@ -1,4 +1,5 @@
 """What a sweep's TOML file describes: rows and columns of a table, and each cell's options of `ssn train`."""
+
 import dataclasses
 import itertools
 import pathlib
@@ -20,6 +21,7 @@ class UsageError(Exception):
 @dataclasses.dataclass(frozen=True)
 class Reference:
     """`budget = "total of ROW"` or `epochs = "time of ROW"`: taken from another row, in the same column."""
+
     what: str
     row: str
 
@@ -27,7 +29,7 @@ class Reference:
 @dataclasses.dataclass
 class Cell:
     row: str
-    column: str    # "" where the table has one column only
+    column: str  # "" where the table has one column only
     options: dict  # of `ssn train`, without the seed, as written: with variables, and with references as text
     paper: float | None = None
 
@@ -41,7 +43,9 @@ class Cell:
 
     @property
     def references(self):
-        found = {name: REFERENCE.fullmatch(value) for name, value in self.options.items() if isinstance(value, str)}
+        found = {
+            name: REFERENCE.fullmatch(value) for name, value in self.options.items() if isinstance(value, str)
+        }
         return {name: Reference(*match.groups()) for name, match in found.items() if match}
 
 
@@ -50,11 +54,11 @@ class Sweep:
     path: pathlib.Path
     title: str
     seeds: list
-    rows: list      # names
-    columns: list   # names; [""] if there is one
-    axis: str       # the option that the columns are values of, or ""
+    rows: list  # names
+    columns: list  # names; [""] if there is one
+    axis: str  # the option that the columns are values of, or ""
     common: dict
-    cells: dict     # (row, column) → Cell, where the table has one
+    cells: dict  # (row, column) → Cell, where the table has one
     variables: dict
     reproduces: str = ""
     about: str = ""
@@ -74,17 +78,27 @@ class Sweep:
         try:
             return string.Template(value).substitute(self.variables)
         except KeyError as missing:
-            raise UsageError(f"{self.path}: '{value}' needs a value: give --set {missing.args[0]}=...") from None
+            raise UsageError(
+                f"{self.path}: '{value}' needs a value: give --set {missing.args[0]}=..."
+            ) from None
         except ValueError:
-            raise UsageError(f"{self.path}: '{value}': a $ must be followed by a name; $$ is a dollar sign") from None
+            raise UsageError(
+                f"{self.path}: '{value}': a $ must be followed by a name; $$ is a dollar sign"
+            ) from None
 
     def sibling(self, cell):
         """The cell of the same column that differs in the number of epochs alone, which it has as a number."""
+
         def rest(options):
             return {name: value for name, value in options.items() if name != "epochs"}
+
         for row in self.rows:
             other = self.cells.get((row, cell.column))
-            if other and rest(other.options) == rest(cell.options) and not isinstance(other.options.get("epochs"), str):
+            if (
+                other
+                and rest(other.options) == rest(cell.options)
+                and not isinstance(other.options.get("epochs"), str)
+            ):
                 return other
         return None
 
@@ -117,13 +131,23 @@ def read_sweep(path, variables):
     cells = {}
     for row, column in itertools.product(rows, columns):
         if column["name"] in row["columns"] or not row["columns"]:
-            cells[row["name"], column["name"]] = Cell(row["name"], column["name"],
-                                                      common | column["options"] | row["options"],
-                                                      paper_of(path, row, column["name"]))
-    sweep = Sweep(path, rows=[r["name"] for r in rows], columns=[c["name"] for c in columns], axis=axis,
-                  common=common, cells=cells, seeds=table["seeds"],
-                  variables={"here": str(path.resolve().parent)} | variables,
-                  **{name: table[name] for name in TEXTS if name in table})
+            cells[row["name"], column["name"]] = Cell(
+                row["name"],
+                column["name"],
+                common | column["options"] | row["options"],
+                paper_of(path, row, column["name"]),
+            )
+    sweep = Sweep(
+        path,
+        rows=[r["name"] for r in rows],
+        columns=[c["name"] for c in columns],
+        axis=axis,
+        common=common,
+        cells=cells,
+        seeds=table["seeds"],
+        variables={"here": str(path.resolve().parent)} | variables,
+        **{name: table[name] for name in TEXTS if name in table},
+    )
     check_sweep(path, sweep, rows)
     return sweep
 
@@ -138,9 +162,15 @@ def check_keys(path, table):
     if not table.get("title"):
         raise UsageError(f"{path}: a title is missing")
     seeds = table.get("seeds")
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds) \
-            or len(set(seeds)) < len(seeds):
-        raise UsageError(f"{path}: seeds must be a list of different numbers, such as [0, 1, 2]; found {seeds!r}")
+    if (
+        not isinstance(seeds, list)
+        or not seeds
+        or not all(type(seed) is int and seed >= 0 for seed in seeds)
+        or len(set(seeds)) < len(seeds)
+    ):
+        raise UsageError(
+            f"{path}: seeds must be a list of different numbers, such as [0, 1, 2]; found {seeds!r}"
+        )
     if table.get("plot", "table") not in ("table", "budget"):
         raise UsageError(f"{path}: plot must be 'table' or 'budget', found '{table['plot']}'")
 
@@ -155,7 +185,9 @@ def read_axis(path, table, kind):
         return read_grid(path, kind, grid)
     if listed is None:
         if kind == "row":
-            raise UsageError(f"{path}: a table needs rows: [[row]] with a name, or [rows] with lists of values")
+            raise UsageError(
+                f"{path}: a table needs rows: [[row]] with a name, or [rows] with lists of values"
+            )
         return [{"name": "", "options": {}, "columns": [], "paper": None}], ""
     if not isinstance(listed, list):
         raise UsageError(f"{path}: write [[{kind}]], with two brackets, or [{kind}s] with lists of values")
@@ -166,9 +198,14 @@ def read_axis(path, table, kind):
             raise UsageError(f"{path}: each [[{kind}]] needs a name, found {entry}")
         extra = ("columns", "paper") if kind == "row" else ()
         options = {key: value for key, value in entry.items() if key not in ("name",) + extra}
-        entries.append({"name": name, "options": read_options(path, f"{kind} '{name}'", options),
-                        "columns": columns_of(path, entry) if extra else [],
-                        "paper": entry.get("paper") if extra else None})
+        entries.append(
+            {
+                "name": name,
+                "options": read_options(path, f"{kind} '{name}'", options),
+                "columns": columns_of(path, entry) if extra else [],
+                "paper": entry.get("paper") if extra else None,
+            }
+        )
     check_names(path, kind, [entry["name"] for entry in entries])
     return entries, ""
 
@@ -176,7 +213,9 @@ def read_axis(path, table, kind):
 def columns_of(path, row):
     columns = row.get("columns", [])
     if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
-        raise UsageError(f"{path}: row '{row['name']}': columns must be a list of columns' names, found {columns!r}")
+        raise UsageError(
+            f"{path}: row '{row['name']}': columns must be a list of columns' names, found {columns!r}"
+        )
     return columns
 
 
@@ -187,7 +226,9 @@ def read_grid(path, kind, grid):
     entries = []
     for values in itertools.product(*grid.values()):
         options = read_options(path, f"{kind}s", dict(zip(grid, values)))
-        entries.append({"name": ", ".join(map(str, values)), "options": options, "columns": [], "paper": None})
+        entries.append(
+            {"name": ", ".join(map(str, values)), "options": options, "columns": [], "paper": None}
+        )
     check_names(path, kind, [entry["name"] for entry in entries])
     return entries, next(iter(grid)) if len(grid) == 1 else ""
 
@@ -195,10 +236,14 @@ def read_grid(path, kind, grid):
 def read_options(path, where, options):
     for name, value in options.items():
         if name in RESERVED:
-            raise UsageError(f"{path}: {where}: '{name}' is set by this program; leave it out"
-                             + ("; seeds is the list of seeds" if name == "seed" else ""))
+            raise UsageError(
+                f"{path}: {where}: '{name}' is set by this program; leave it out"
+                + ("; seeds is the list of seeds" if name == "seed" else "")
+            )
         if not isinstance(value, (str, int, float)):
-            raise UsageError(f"{path}: {where}: {name} must be a text, a number, true or false; found {value!r}")
+            raise UsageError(
+                f"{path}: {where}: {name} must be a text, a number, true or false; found {value!r}"
+            )
     return options
 
 
@@ -206,7 +251,9 @@ def check_names(path, kind, names):
     by_slug = {}
     for name in names:
         if slug(name) in by_slug:
-            raise UsageError(f"{path}: two {kind}s would share a directory: '{by_slug[slug(name)]}' and '{name}'")
+            raise UsageError(
+                f"{path}: two {kind}s would share a directory: '{by_slug[slug(name)]}' and '{name}'"
+            )
         by_slug[slug(name)] = name
     if not names:
         raise UsageError(f"{path}: there is no {kind}")
@@ -217,7 +264,9 @@ def paper_of(path, row, column):
     if isinstance(paper, dict):
         paper = paper.get(column)
     if paper is not None and type(paper) not in (int, float):
-        raise UsageError(f"{path}: row '{row['name']}': paper must be a number, or a table of column = number")
+        raise UsageError(
+            f"{path}: row '{row['name']}': paper must be a number, or a table of column = number"
+        )
     return paper
 
 
@@ -226,8 +275,10 @@ def check_sweep(path, sweep, rows):
         named = row["columns"] + (list(row["paper"]) if isinstance(row["paper"], dict) else [])
         for column in named:
             if column not in sweep.columns:
-                raise UsageError(f"{path}: row '{row['name']}' names column '{column}'; "
-                                 f"there are {', '.join(sweep.columns)}")
+                raise UsageError(
+                    f"{path}: row '{row['name']}' names column '{column}'; "
+                    f"there are {', '.join(sweep.columns)}"
+                )
     if sweep.against and sweep.against not in sweep.rows:
         raise UsageError(f"{path}: against names row '{sweep.against}'; there are {', '.join(sweep.rows)}")
     for cell in sweep.cells.values():
@@ -240,14 +291,20 @@ def check_reference(path, sweep, cell, option, reference):
     if WHERE[reference.what] != option:
         raise UsageError(f"{where}: '{reference.what} of' is for {WHERE[reference.what]}")
     if (reference.row, cell.column) not in sweep.cells:
-        raise UsageError(f"{where}: there is no row '{reference.row}' in this column; "
-                         f"there are {', '.join(sweep.rows)}")
+        raise UsageError(
+            f"{where}: there is no row '{reference.row}' in this column; "
+            f"there are {', '.join(sweep.rows)}"
+        )
     other = sweep.cells[reference.row, cell.column]
     if any(found.what == reference.what for found in other.references.values()):
         raise UsageError(f"{where}: that row's {option} is taken from another row itself; name that one")
     if reference.what == "total" and cell.options.get("count", "total") != "total":
-        raise UsageError(f"{where}: that is the number of all trained parameters, but count is "
-                         f"'{cell.options['count']}'; leave count out")
+        raise UsageError(
+            f"{where}: that is the number of all trained parameters, but count is "
+            f"'{cell.options['count']}'; leave count out"
+        )
     if reference.what == "time" and sweep.sibling(cell) is None:
-        raise UsageError(f"{where}: how long an epoch takes is measured in a row with the same options and a "
-                         "number of epochs; add one")
+        raise UsageError(
+            f"{where}: how long an epoch takes is measured in a row with the same options and a "
+            "number of epochs; add one"
+        )
