@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 try:
@@ -56,9 +57,16 @@ class Sandbox(unittest.TestCase):
         return self.place / name
 
     def run_it(self, *arguments, code=0):
-        done = subprocess.run([sys.executable, TOOL, *arguments], capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return done.stderr
+        """What the program says. In this process: importing what draws takes longer than drawing."""
+        self.addCleanup(plot.plt.close, "all")
+        said = ""
+        with unittest.mock.patch.object(sys, "argv", ["plot", *map(str, arguments)]):
+            try:
+                plot.main()
+            except plot.UsageError as error:
+                said = str(error)
+        self.assertEqual(2 if said else 0, code, said)
+        return said
 
     def draws(self, *arguments):
         out = self.place / "out.png"
@@ -182,6 +190,13 @@ class Tables(Sandbox):
             "row 'SSN': could not convert",
             self.run_it("table", self.write("t.csv", TABLE.replace("34.4", "low")), out, code=2),
         )
+
+
+class Program(unittest.TestCase):
+    def test_says_what_is_wrong(self):
+        done = subprocess.run([sys.executable, TOOL, "table", "none.csv", "out.png"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr, "plot: cannot read none.csv: No such file or directory\n")
 
 
 if __name__ == "__main__":
