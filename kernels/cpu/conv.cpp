@@ -167,11 +167,56 @@ void backward_weight(const ConvPlan& plan, const float* x, const float* gy, floa
         workspace + pass.scratch_at);
 }
 
-/// f with the plan of g.
+/// oneDNN 2.6 writes past its scratch memory in 1x1 convolutions with a stride whose channels fill no vector
+/// (seen with AVX2), so these read a thinned x, the pixels that they use, without a stride.
+bool is_thinned(const ConvGeometry& g) {
+  return g.kh == 1 && g.kw == 1 && g.padding[0] == 0 && g.padding[1] == 0 &&
+         (g.stride[0] > 1 || g.stride[1] > 1);
+}
+ConvGeometry without_stride(ConvGeometry g) {
+  if (!is_thinned(g)) return g;
+  g.h = g.out_h(), g.w = g.out_w();
+  g.stride[0] = g.stride[1] = 1;
+  return g;
+}
+/// Bytes of the plan's own workspace; the thinned x lies behind it.
+std::size_t plan_bytes(const ConvPlan& plan) {
+  return (plan.workspace() + 63) / 64 * 64;
+}
+
+/// f(pixel of x, pixel of the thinned x), for all of these; c elements each.
 template <class F>
-void with_plan(Where where, const ConvGeometry& g, F&& f) {
+void each_kept_pixel(const ConvGeometry& g, F&& f) {
+  const std::int64_t h = g.out_h(), w = g.out_w();
+  parallel_for(g.n * h, std::max<std::int64_t>(1, 4096 / (w * g.c)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t row = begin; row < end; ++row)
+                   for (std::int64_t j = 0; j < w; ++j)
+                     f((row / h * g.h + row % h * g.stride[0]) * g.w + j * g.stride[1], row * w + j);
+               });
+}
+void thin(const ConvGeometry& g, const float* x, float* thinned) {
+  each_kept_pixel(
+      g, [&](std::int64_t from, std::int64_t to) { std::copy_n(x + from * g.c, g.c, thinned + to * g.c); });
+}
+/// The gradient: zero where thin() reads nothing.
+void spread(const ConvGeometry& g, const float* thinned, float* gx) {
+  parallel_for(x_size(g), 1 << 16,
+               [&](std::int64_t begin, std::int64_t end) { std::fill(gx + begin, gx + end, 0.0f); });
+  each_kept_pixel(
+      g, [&](std::int64_t to, std::int64_t from) { std::copy_n(thinned + from * g.c, g.c, gx + to * g.c); });
+}
+
+/// f with the plan of g, without a stride if it is thinned, and the place of the thinned x, else null.
+template <class F>
+void with_plan(Where where, const ConvGeometry& g, void* workspace, F&& f) {
   onednn::guarded(
-      where, [&] { return text(g); }, [&] { f(*plan_of(g)); });
+      where, [&] { return text(g); },
+      [&] {
+        const std::shared_ptr<const ConvPlan> plan = plan_of(without_stride(g));
+        char* const own = static_cast<char*>(workspace);
+        f(*plan, own, is_thinned(g) && own ? reinterpret_cast<float*>(own + plan_bytes(*plan)) : nullptr);
+      });
 }
 
 }  // namespace
@@ -181,8 +226,9 @@ std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g) {
   if (is_empty(g)) return 0;
   if constexpr (std::is_same_v<T, float>) {
     std::size_t bytes = 0;
-    with_plan("conv_workspace", g, [&](const ConvPlan& plan) { bytes = plan.workspace(); });
-    return bytes;
+    with_plan("conv_workspace", g, nullptr,
+              [&](const ConvPlan& plan, char*, float*) { bytes = plan_bytes(plan); });
+    return bytes + (is_thinned(g) ? static_cast<std::size_t>(x_size(without_stride(g))) * sizeof(float) : 0);
   } else {
     return im2col::workspace(g);
   }
@@ -193,8 +239,10 @@ void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const T* weight,
   if (is_empty(g))
     std::fill_n(y, y_size(g), T{0});
   else if constexpr (std::is_same_v<T, float>)
-    with_plan("conv_forward", g,
-              [&](const ConvPlan& plan) { forward(plan, x, weight, y, static_cast<char*>(workspace)); });
+    with_plan("conv_forward", g, workspace, [&](const ConvPlan& plan, char* own, float* thinned) {
+      if (thinned) thin(g, x, thinned);
+      forward(plan, thinned ? thinned : x, weight, y, own);
+    });
   else
     im2col::forward(g, x, weight, y, static_cast<double*>(workspace));
 }
@@ -205,8 +253,9 @@ void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const T* 
   if (is_empty(g))
     std::fill_n(gx, x_size(g), T{0});
   else if constexpr (std::is_same_v<T, float>)
-    with_plan("conv_backward_data", g, [&](const ConvPlan& plan) {
-      backward_data(plan, gy, weight, gx, static_cast<char*>(workspace));
+    with_plan("conv_backward_data", g, workspace, [&](const ConvPlan& plan, char* own, float* thinned) {
+      backward_data(plan, gy, weight, thinned ? thinned : gx, own);
+      if (thinned) spread(g, thinned, gx);
     });
   else
     im2col::backward_data(g, gy, weight, gx, static_cast<double*>(workspace));
@@ -218,8 +267,9 @@ void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T*
   if (is_empty(g))
     std::fill_n(gweight, weight_size(g), T{0});
   else if constexpr (std::is_same_v<T, float>)
-    with_plan("conv_backward_weight", g, [&](const ConvPlan& plan) {
-      backward_weight(plan, x, gy, gweight, static_cast<char*>(workspace));
+    with_plan("conv_backward_weight", g, workspace, [&](const ConvPlan& plan, char* own, float* thinned) {
+      if (thinned) thin(g, x, thinned);
+      backward_weight(plan, thinned ? thinned : x, gy, gweight, own);
     });
   else
     im2col::backward_weight(g, x, gy, gweight, static_cast<double*>(workspace));

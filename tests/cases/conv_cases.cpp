@@ -52,6 +52,8 @@ std::vector<OpCase> conv_cases() {
       {"3x3", {2, 7, 5, 3}, {4, 3, 3, 3}, {.padding = {1, 1}}},
       {"1x1", {3, 4, 5, 7}, {6, 7, 1, 1}},
       {"1x1_stride2", {2, 7, 6, 5}, {3, 5, 1, 1}, {.stride = {2, 2}}},
+      {"1x1_stride_and_odd_channels", {3, 17, 16, 5}, {9, 5, 1, 1}, {.stride = {2, 2}}},
+      {"1x1_stride_and_groups", {2, 9, 7, 6}, {8, 3, 1, 1}, {.stride = {3, 2}, .groups = 2}},
       {"no_padding", {2, 6, 9, 3}, {5, 3, 4, 2}},
       {"asymmetric", {2, 9, 11, 3}, {5, 3, 3, 4}, {.stride = {2, 3}, .padding = {2, 1}}},
       {"dilated", {2, 9, 13, 3}, {4, 3, 3, 2}, {.padding = {1, 2}, .dilation = {2, 3}}},
