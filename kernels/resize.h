@@ -25,15 +25,20 @@ SSN_HD inline double resize_weight(double source, std::int64_t k) {
   const double w = 1 - (distance < 0 ? -distance : distance);
   return w < 0 ? 0 : w;
 }
-/// Outputs [first, last) that may read input k of an axis.
+/// Outputs [first, last) of an axis that read input k; empty where there are none, but still in order.
 struct ResizeRange {
   std::int64_t first, last;
 };
 SSN_HD inline ResizeRange resize_readers(std::int64_t k, std::int64_t in, std::int64_t out) {
-  const double ratio = static_cast<double>(out) / static_cast<double>(in);
-  const auto first = static_cast<std::int64_t>((static_cast<double>(k) - 0.5) * ratio - 0.5) - 1;
-  const auto last = static_cast<std::int64_t>((static_cast<double>(k) + 1.5) * ratio - 0.5) + 2;
-  return {k == 0 || first < 0 ? 0 : first, k == in - 1 || last > out ? out : last};
+  const double ratio = static_cast<double>(out) / static_cast<double>(in), place = static_cast<double>(k);
+  // Estimates from outside, as the sources are rounded.
+  auto first = static_cast<std::int64_t>((place - 0.5) * ratio - 0.5) - 1;
+  auto last = static_cast<std::int64_t>((place + 1.5) * ratio - 0.5) + 2;
+  if (k == 0 || first < 0) first = 0;
+  if (k == in - 1 || last > out) last = out;
+  while (first < last && resize_source(first, in, out) <= place - 1) ++first;
+  while (first < last && resize_source(last - 1, in, out) >= place + 1) --last;
+  return {first, last};
 }
 
 /// y[i, j] = Σ over the four elements of x around (source(i), source(j)) of weight · x. Overwrites.
@@ -41,7 +46,7 @@ template <class T>
 void resize_bilinear_forward(CpuQueue&, const ResizeGeometry& g, const T* x, T* y);
 template <class T>
 void resize_bilinear_forward(CudaQueue&, const ResizeGeometry& g, const T* x, T* y);
-/// gx[k, l] = Σ over the outputs that read it, in their order, of weight · gy. Overwrites.
+/// gx[k, l] = Σ over the outputs that read it, and no others, of weight · gy, in a fixed order. Overwrites.
 template <class T>
 void resize_bilinear_backward(CpuQueue&, const ResizeGeometry& g, const T* gy, T* gx);
 template <class T>

@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <limits>
+
 #include "autograd/ops.h"
+#include "kernels/resize.h"
 #include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 #include "runtime/random.h"
@@ -196,6 +200,39 @@ TEST_P(Generate, gradients_add_to_what_is_there) {
   std::vector<double> want;
   for (double v : single) want.push_back(2 * v);
   EXPECT_TRUE(close(twice, want, GetParam().dtype == DType::f32 ? 1e-5 : 1e-12));
+}
+
+TEST(Resize, readers_are_the_outputs_that_read) {
+  for (const std::int64_t in : {1, 2, 3, 7, 10, 31, 64, 100})
+    for (const std::int64_t out : {1, 2, 3, 5, 7, 10, 33, 64, 97, 1000})
+      for (std::int64_t k = 0; k < in; ++k) {
+        const kernels::ResizeRange range = kernels::resize_readers(k, in, out);
+        for (std::int64_t i = 0; i < out; ++i) {
+          const double source = kernels::resize_source(i, in, out), place = static_cast<double>(k);
+          EXPECT_EQ(place - 1 < source && source < place + 1, range.first <= i && i < range.last)
+              << k << " of " << in << " by " << i << " of " << out;
+        }
+        EXPECT_LE(kernels::resize_readers(std::max<std::int64_t>(k - 1, 0), in, out).first, range.first);
+      }
+}
+
+TEST_P(Generate, what_is_not_finite_reaches_only_what_reads_it) {
+  const std::int64_t rows = 6, cols = 9, to_rows = 23, to_cols = 31;
+  const std::int64_t i = 11, j = 20;  // the output whose gradient is not a number
+  const Var theta = Var::leaf(random_tensor({rows * cols}, GetParam(), 0));
+  WeightRecipe r{{Method::exact, {to_rows, to_cols}, {0}}, theta};
+  r.rule.resize = WeightRule::Resize{rows, cols, to_rows, to_cols};
+  Tensor gy = Tensor::zeros({to_rows, to_cols}, DType::f64);
+  gy.data<double>()[i * to_cols + j] = std::numeric_limits<double>::quiet_NaN();
+  gy = gy.to(GetParam().dtype).to(GetParam().device);
+  generate_backward({&r, 1}, {&gy, 1});
+  const auto g = values_of(theta.grad());
+  for (std::int64_t k = 0; k < rows; ++k)
+    for (std::int64_t l = 0; l < cols; ++l) {
+      const bool reads = kernels::resize_weight(kernels::resize_source(i, rows, to_rows), k) > 0 &&
+                         kernels::resize_weight(kernels::resize_source(j, cols, to_cols), l) > 0;
+      EXPECT_EQ(std::isnan(g[static_cast<std::size_t>(k * cols + l)]), reads) << k << ", " << l;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(, Generate,

@@ -18,12 +18,12 @@ __global__ void __launch_bounds__(kThreads) resize_forward(ResizeGeometry g, con
   const T down = static_cast<T>(v - static_cast<double>(top)),
           across = static_cast<T>(u - static_cast<double>(left));
   const T* image = x + row / g.out_h * g.h * g.w * g.c + ch;
-  const auto in_row = [&](std::int64_t k) {
-    const T a = image[(k * g.w + left) * g.c], b = image[(k * g.w + right) * g.c];
-    return fma(across, b - a, a);
+  const auto in_column = [&](std::int64_t l) {
+    const T a = image[(top * g.w + l) * g.c], b = image[(bottom * g.w + l) * g.c];
+    return fma(down, b - a, a);
   };
-  const T a = in_row(top), b = in_row(bottom);
-  y[at] = fma(down, b - a, a);
+  const T a = in_column(left), b = in_column(right);
+  y[at] = fma(across, b - a, a);
 }
 
 /// A thread owns an element of gx.

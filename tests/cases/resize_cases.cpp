@@ -23,6 +23,8 @@ std::vector<OpCase> resize_cases() {
           resize_case("from_one_element", {2, 1, 1, 3}, 3, 5),
           resize_case("to_one_element", {2, 7, 3, 2}, 1, 1),
           resize_case("long_row", {1, 2, 3, 1}, 3, 2600),
+          resize_case("long_row_up", {1, 2, 1500, 1}, 3, 2900),
+          resize_case("long_row_of_images", {2, 3, 700, 2}, 5, 1300),
           resize_case("long_row_down", {1, 2, 2600, 1}, 3, 1200),
           resize_case("empty", {0, 4, 3, 2}, 5, 5)};
 }
