@@ -80,16 +80,15 @@ Budget Budget::parse(std::string_view text) {
   return b;
 }
 
-std::int64_t Budget::resolve(std::int64_t shareable) const {
+std::int64_t Budget::resolve(std::int64_t all) const {
   check(kind_ == Kind::share || kind_ == Kind::absolute, "budget",
         "'{}' is no number before the groups are known", text_);
   if (kind_ == Kind::absolute) return numerator_;
-  const Wide parameters = static_cast<Wide>(numerator_) * shareable / denominator_;
-  check_usage(parameters >= 1, "budget", "{} of {} shareable parameters is less than one parameter", text_,
-              grouped(shareable));
-  check_usage(parameters <= kMost, "budget",
-              "{} of {} shareable parameters is more than fits: at most {} parameters", text_,
-              grouped(shareable), grouped(kMost));
+  const Wide parameters = static_cast<Wide>(numerator_) * all / denominator_;
+  check_usage(parameters >= 1, "budget", "{} of {} parameters is less than one parameter", text_,
+              grouped(all));
+  check_usage(parameters <= kMost, "budget", "{} of {} parameters is more than fits: at most {} parameters",
+              text_, grouped(all), grouped(kMost));
   return static_cast<std::int64_t>(parameters);
 }
 

@@ -19,8 +19,8 @@ class Budget {
   Kind kind() const { return kind_; }
   /// As it was given.
   const std::string& text() const { return text_; }
-  /// The number of parameters, for a share or a number; a share that gives none is a UsageError.
-  std::int64_t resolve(std::int64_t shareable) const;
+  /// The number of parameters, for a share of `all` or a number; a share that gives none is a UsageError.
+  std::int64_t resolve(std::int64_t all) const;
 
  private:
   Kind kind_ = Kind::share;
