@@ -43,7 +43,7 @@ void check_tiles(const WeightRecipe& r, Where where) {
 void check_templates(const WeightRecipe& r, Where where) {
   const WeightRule& rule = r.rule;
   if (rule.resize)
-    check(rule.resize->rows > 0 && rule.resize->cols > 0 &&
+    check(rule.resize->rows > 0 && rule.resize->cols > 0 && rule.resize->to_rows > 0 &&
               rule.resize->to_rows * rule.resize->to_cols == rule.shape.size() && rule.shape.size() > 0,
           where, "a {}x{} matrix cannot be resized to {}x{} for a weight of shape {}", rule.resize->rows,
           rule.resize->cols, rule.resize->to_rows, rule.resize->to_cols, rule.shape.text());

@@ -281,6 +281,14 @@ TEST(GenerateErrors, wrong_recipes_are_refused) {
   EXPECT_TRUE(has(error_of({rule, theta, {}}), "20 elements at 21"));
   rule.resize = WeightRule::Resize{2, 3, 4, 4};
   EXPECT_TRUE(has(error_of({rule, theta, {}}), "cannot be resized to 4x4"));
+  rule.resize = WeightRule::Resize{4, 5, -4, -5};
+  EXPECT_TRUE(has(error_of({rule, theta, {}}), "cannot be resized to -4x-5"));
+  WeightRule repeated{Method::tiles, {81}, {}, 9};
+  repeated.resize = WeightRule::Resize{4, 5, 9, 9};
+  EXPECT_TRUE(has(error_of({repeated, theta, {}}), "tiles are not resized"));
+  EXPECT_TRUE(has(error_of({{Method::templates, {4, 5}, {}}, theta, {}}), "at least one"));
+  const Var wide = Var::leaf(Tensor::zeros({2}, DType::f64));
+  EXPECT_TRUE(has(error_of({two, theta, wide}), "one type and device"));
   rule.resize.reset();
   rule.softmax = true, rule.offsets = {0};
   EXPECT_TRUE(has(error_of({rule, theta, {}}), "softmax needs templates"));
