@@ -73,7 +73,6 @@ TEST(SearchConfig, IsThePapersOne) {
   EXPECT_EQ(search.templates, 4);
   EXPECT_EQ(search.allocation, "resized");
   EXPECT_EQ(search.combine, "emb");
-  EXPECT_EQ(search.gain, "off");
   EXPECT_EQ(search.epochs, 20);
   EXPECT_EQ(search.warmup, 1);
   EXPECT_EQ(parse_epochs(search.lr_steps), (std::vector<double>{6, 12, 16}));

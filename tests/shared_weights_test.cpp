@@ -335,6 +335,7 @@ TEST(SharedWeightsTest, GainsGiveTheDeviationWithoutSharing) {
         PlanOptions o{.budget = Budget::parse("20000"),
                       .combine = combine,
                       .upsample = upsample,
+                      .gain = Gain::on,
                       .allocation = allocation,
                       .seed = 4};
         Parameters parameters;
