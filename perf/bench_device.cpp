@@ -130,6 +130,7 @@ class Bench {
     const char* model = scale_ >= 1 ? "wrn-28-10" : "wrn-16-1";
     Parameters parameters(DType::f32, device_);
     SharedWeights weights(parameters, {.budget = scale_ >= 1 ? Budget::parse(budget) : Budget::parse("20%"),
+                                       .combine = Combine::wavg,
                                        .templates = templates});
     make_network(model, {3, 32, 32, 10}, {weights, parameters});
     weights.build();
