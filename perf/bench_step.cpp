@@ -52,7 +52,7 @@ Settings parse(const std::vector<std::string>& arguments) {
 class Training {
  public:
   explicit Training(const Settings& s)
-      : weights_(parameters_, {.budget = Budget::parse(s.budget)}, weight_policy(s.weights)),
+      : weights_(parameters_, {.budget = Budget::parse(s.budget)}, value_named<WeightPolicy>(s.weights)),
         network_(make_network(s.model, {3, s.size, s.size, s.classes}, {weights_, parameters_})),
         images_(Tensor::empty({s.batch, s.size, s.size, 3}, DType::f32)),
         labels_(Tensor::empty({s.batch}, DType::i32)) {

@@ -6,12 +6,10 @@
 #include <numeric>
 
 #include "runtime/progress.h"
-#include "ssn/names.h"
 #include "ssn/wide.h"
 
 namespace ssn {
 namespace {
-constexpr std::string_view kNames[] = {"cursor", "ref_block", "resized"};
 
 std::int64_t sum(std::span<const std::int64_t> values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});
@@ -41,13 +39,6 @@ std::vector<std::int64_t> proportional(std::int64_t budget, std::span<const std:
   return share;
 }
 }  // namespace
-
-std::string_view name_of(Allocation allocation) {
-  return kNames[static_cast<int>(allocation)];
-}
-Allocation allocation_rule(std::string_view name) {
-  return enum_of<Allocation>("allocation", name, kNames);
-}
 
 std::vector<std::int64_t> split_budget(std::span<const std::int64_t> sizes, std::span<const int> groups,
                                        int count, std::int64_t budget) {

@@ -1,11 +1,11 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "runtime/shape.h"
 #include "ssn/budget.h"
+#include "ssn/names.h"
 
 // The arithmetic behind a plan: how large the groups are, and where in its group a layer's templates lie.
 namespace ssn {
@@ -32,8 +32,10 @@ enum class Allocation : std::uint8_t {
   resized,  // every layer takes the same K templates of ⌊N/K⌋, as matrices resized to its shape: what the
             // preliminary training does (paper section 3.3)
 };
-std::string_view name_of(Allocation allocation);
-Allocation allocation_rule(std::string_view name);
+template <>
+struct Names<Allocation> {
+  static constexpr std::string_view what = "allocation", values[] = {"cursor", "ref_block", "resized"};
+};
 
 /// For each layer of a group with `parameters` parameters, in order, the starts of its K_i = min(K, ⌊N/n⌋)
 /// templates; none for a layer that is larger than the group.

@@ -17,7 +17,6 @@
 
 namespace ssn {
 namespace {
-constexpr std::string_view kNames[] = {"single", "random", "shape", "type", "file", "learned"};
 
 std::vector<int> random_groups(int layers, int groups, std::uint64_t seed) {
   const Random order_draws(seed, "mapping/order"), group_draws(seed, "mapping/group");
@@ -94,18 +93,11 @@ std::string reason(const nlohmann::json::exception& e) {
 }
 }  // namespace
 
-std::string_view name_of(MappingKind kind) {
-  return kNames[static_cast<int>(kind)];
-}
-
 Mapping parse_mapping(std::string_view text) {
-  std::vector<std::string> known;
-  for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i) {
-    const auto kind = static_cast<MappingKind>(i);
-    if (kind == MappingKind::file) continue;  // that has its path for a name
-    if (text == name_of(kind)) return {.kind = kind};
-    known.emplace_back(name_of(kind));
-  }
+  std::vector<std::string> known = names_of<MappingKind>();
+  std::erase(known, name_of(MappingKind::file));  // that has its path for a name
+  if (std::find(known.begin(), known.end(), text) != known.end())
+    return {.kind = value_named<MappingKind>(text)};
   std::error_code error;
   check_usage(!text.empty() && std::filesystem::exists(text, error), "mapping",
               "'{}' is neither a mapping ({}) nor a file", text, suggestion(text, known));

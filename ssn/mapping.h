@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "layers/weight.h"
+#include "ssn/names.h"
 
 namespace ssn {
 
@@ -19,6 +20,11 @@ enum class MappingKind : std::uint8_t {
   file,     // as a mapping file says
   learned,  // by what a preliminary training found (ssn/search.h); one group needs none and is `single`
 };
+template <>
+struct Names<MappingKind> {
+  static constexpr std::string_view what = "mapping",
+                                    values[] = {"single", "random", "shape", "type", "file", "learned"};
+};
 /// Layer names → group numbers (any that are not negative; they may have gaps).
 using Labels = std::map<std::string, int, std::less<>>;
 struct Mapping {
@@ -28,7 +34,6 @@ struct Mapping {
   Labels labels = {};       // file and learned: of every layer
 };
 
-std::string_view name_of(MappingKind kind);
 /// `text` is the name of a kind, or else the path of a mapping file, which is not read. Neither the one nor
 /// the other is a UsageError that suggests the nearest name.
 Mapping parse_mapping(std::string_view text);

@@ -9,6 +9,7 @@
 #include "ssn/allocation.h"
 #include "ssn/budget.h"
 #include "ssn/mapping.h"
+#include "ssn/names.h"
 
 namespace ssn {
 
@@ -19,11 +20,19 @@ enum class Combine : std::uint8_t {
   avg,   // the mean
   rr,    // one template: the q-th layer of the group takes template q mod K_i
 };
+template <>
+struct Names<Combine> {
+  static constexpr std::string_view what = "combine", values[] = {"emb", "wavg", "avg", "rr"};
+};
 /// How a group becomes the weight of a layer that is larger (paper section 3.2.2).
 enum class Upsample : std::uint8_t {
   mask,    // repeated, each copy but the first under a trained mask
   inter,   // resized bilinearly
   repeat,  // repeated
+};
+template <>
+struct Names<Upsample> {
+  static constexpr std::string_view what = "upsample", values[] = {"mask", "inter", "repeat"};
 };
 /// Upsample::inter: the matrix that a group is taken as. The weight is (O, R), the group has N parameters.
 enum class Inter : std::uint8_t {
@@ -31,11 +40,23 @@ enum class Inter : std::uint8_t {
   line,    // one row of N, resized to one row of O·R
   ref,  // the published code's: the largest p of 0.95, 0.90, ... with round(p·O)·round(p·I)·kh·kw <= N
 };
+template <>
+struct Names<Inter> {
+  static constexpr std::string_view what = "inter", values[] = {"aspect", "1d", "ref"};
+};
 enum class MaskScope : std::uint8_t { group, layer };  // whose the masks are
+template <>
+struct Names<MaskScope> {
+  static constexpr std::string_view what = "masks", values[] = {"group", "layer"};
+};
 enum class MaskInit : std::uint8_t {
   small,   // 1 / (window · (tiles − 1)), the published code's
   ones,    //
   random,  // ±1
+};
+template <>
+struct Names<MaskInit> {
+  static constexpr std::string_view what = "mask-init", values[] = {"small", "ones", "random"};
 };
 /// Where weights have a fixed factor, so that they start with the deviation that they would have without
 /// sharing.
@@ -44,23 +65,15 @@ enum class Gain : std::uint8_t {
   on,         // everywhere
   off,
 };
+template <>
+struct Names<Gain> {
+  static constexpr std::string_view what = "gain", values[] = {"auto", "on", "off"};
+};
 enum class Count : std::uint8_t { groups, total };  // what the budget covers
-
-std::string_view name_of(Combine combine);
-std::string_view name_of(Upsample upsample);
-std::string_view name_of(Inter inter);
-std::string_view name_of(MaskScope scope);
-std::string_view name_of(MaskInit init);
-std::string_view name_of(Gain gain);
-std::string_view name_of(Count count);
-/// Unknown names are a UsageError that suggests the nearest.
-Combine combine_method(std::string_view name);
-Upsample upsample_method(std::string_view name);
-Inter inter_rule(std::string_view name);
-MaskScope mask_scope(std::string_view name);
-MaskInit mask_init(std::string_view name);
-Gain gain_rule(std::string_view name);
-Count count_of(std::string_view name);
+template <>
+struct Names<Count> {
+  static constexpr std::string_view what = "count", values[] = {"groups", "total"};
+};
 
 struct PlanOptions {
   Budget budget;
@@ -81,7 +94,10 @@ struct PlanOptions {
 };
 
 enum class Method : std::uint8_t { exact, templates, upsample };
-std::string_view name_of(Method method);
+template <>
+struct Names<Method> {
+  static constexpr std::string_view what = "method", values[] = {"exact", "templates", "upsample"};
+};
 
 struct PlannedLayer {
   std::string name;

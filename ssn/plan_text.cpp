@@ -2,68 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/progress.h"
-#include "ssn/names.h"
 #include "ssn/plan.h"
 
 // A plan and its options in words: names, JSON, tables.
 namespace ssn {
-namespace {
-constexpr std::string_view kCombine[] = {"emb", "wavg", "avg", "rr"};
-constexpr std::string_view kUpsample[] = {"mask", "inter", "repeat"};
-constexpr std::string_view kInter[] = {"aspect", "1d", "ref"};
-constexpr std::string_view kMaskScope[] = {"group", "layer"};
-constexpr std::string_view kMaskInit[] = {"small", "ones", "random"};
-constexpr std::string_view kGain[] = {"auto", "on", "off"};
-constexpr std::string_view kCount[] = {"groups", "total"};
-constexpr std::string_view kMethods[] = {"exact", "templates", "upsample"};
-}  // namespace
-
-std::string_view name_of(Combine combine) {
-  return kCombine[static_cast<int>(combine)];
-}
-std::string_view name_of(Upsample upsample) {
-  return kUpsample[static_cast<int>(upsample)];
-}
-std::string_view name_of(Inter inter) {
-  return kInter[static_cast<int>(inter)];
-}
-std::string_view name_of(MaskScope scope) {
-  return kMaskScope[static_cast<int>(scope)];
-}
-std::string_view name_of(MaskInit init) {
-  return kMaskInit[static_cast<int>(init)];
-}
-std::string_view name_of(Gain gain) {
-  return kGain[static_cast<int>(gain)];
-}
-std::string_view name_of(Count count) {
-  return kCount[static_cast<int>(count)];
-}
-std::string_view name_of(Method method) {
-  return kMethods[static_cast<int>(method)];
-}
-Combine combine_method(std::string_view name) {
-  return enum_of<Combine>("combine", name, kCombine);
-}
-Upsample upsample_method(std::string_view name) {
-  return enum_of<Upsample>("upsample", name, kUpsample);
-}
-Inter inter_rule(std::string_view name) {
-  return enum_of<Inter>("inter", name, kInter);
-}
-MaskScope mask_scope(std::string_view name) {
-  return enum_of<MaskScope>("masks", name, kMaskScope);
-}
-MaskInit mask_init(std::string_view name) {
-  return enum_of<MaskInit>("mask-init", name, kMaskInit);
-}
-Gain gain_rule(std::string_view name) {
-  return enum_of<Gain>("gain", name, kGain);
-}
-Count count_of(std::string_view name) {
-  return enum_of<Count>("count", name, kCount);
-}
-
 nlohmann::json to_json(const Plan& plan) {
   const PlanOptions& o = plan.options;
   nlohmann::json j;

@@ -4,11 +4,9 @@
 #include <tuple>
 
 #include "ssn/initialise.h"
-#include "ssn/names.h"
 
 namespace ssn {
 namespace {
-constexpr std::string_view kPolicies[] = {"lean", "eager"};
 
 /// The rule of a layer, without what is learned.
 WeightRule rule_of(const Plan& plan, int number) {
@@ -29,13 +27,6 @@ WeightRule rule_of(const Plan& plan, int number) {
   return rule;
 }
 }  // namespace
-
-std::string_view name_of(WeightPolicy policy) {
-  return kPolicies[static_cast<int>(policy)];
-}
-WeightPolicy weight_policy(std::string_view name) {
-  return enum_of<WeightPolicy>("weights", name, kPolicies);
-}
 
 struct SharedWeights::Group {
   std::vector<WeightRecipe> recipes;  // of its layers, in their order

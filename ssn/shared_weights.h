@@ -18,8 +18,10 @@ enum class WeightPolicy : std::uint8_t {
   eager,  // a group's weights are generated in one call at its first use and kept until the values change;
           // their gradients are kept until the last has arrived and carried on in one call
 };
-std::string_view name_of(WeightPolicy policy);
-WeightPolicy weight_policy(std::string_view name);
+template <>
+struct Names<WeightPolicy> {
+  static constexpr std::string_view what = "weights", values[] = {"lean", "eager"};
+};
 
 /// Owns the groups' parameters and makes every layer's weight of them. The network without sharing is the
 /// plan in which each layer has a group of its own.

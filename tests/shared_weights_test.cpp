@@ -308,8 +308,8 @@ TEST(SharedWeightsTest, SectionsDecayAndNames) {
              {"conv2.alpha", {2, false}},
              {"conv3.alpha", {2, false}},
              {"fc.alpha", {2, false}}}));
-  EXPECT_EQ(weight_policy("lean"), WeightPolicy::lean);
-  EXPECT_THROW(weight_policy("thrifty"), UsageError);
+  EXPECT_EQ(value_named<WeightPolicy>("lean"), WeightPolicy::lean);
+  EXPECT_THROW(value_named<WeightPolicy>("thrifty"), UsageError);
 }
 
 TEST(SharedWeightsTest, CoefficientsOfASoftmaxSumToOne) {

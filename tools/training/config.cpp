@@ -23,41 +23,38 @@ void add_network_options(Options& options, TrainConfig& c) {
            "parameters in the groups: a share of what can be shared (25%, 0.25x), a number (97K, 4M), "
            "largest (layer of each group), or dense (nothing is shared)")
       .add("count", c.count, "WHAT", "what the budget covers: the groups, or everything that is trained",
-           {"groups", "total"})
+           names_of<Count>())
       .add("baseline", c.baseline, "NAME",
-           "for comparisons: reduced (a narrower network without sharing), swrn (soft sharing of layers of "
-           "one "
-           "shape)",
+           "for comparisons: reduced (a narrower network without sharing), swrn (soft sharing of layers "
+           "of one shape)",
            {"none", "reduced", "swrn"})
       .add("mapping", c.mapping, "NAME|FILE",
            "how layers get their group: single, random, shape, type, learned, or a mapping file (ssn map)")
       .add("groups", c.groups, "P", "parameter groups, with --mapping random and learned", at_least(0))
       .show_default("what the mapping gives")
-      .add("combine", c.combine, "NAME", "how templates become a weight", {"emb", "wavg", "avg", "rr"})
+      .add("combine", c.combine, "NAME", "how templates become a weight", names_of<Combine>())
       .add("templates", c.templates, "K", "the most templates that make a layer's weight",
            between(1, 1 << 20))
       .add("embedding", c.embedding, "E", "elements of a layer's embedding, with --combine emb",
            between(1, 1 << 20))
-      .add("allocation", c.allocation, "NAME", "where a layer's templates lie",
-           {"cursor", "ref_block", "resized"})
+      .add("allocation", c.allocation, "NAME", "where a layer's templates lie", names_of<Allocation>())
       .add("upsample", c.upsample, "NAME", "how a group becomes a weight larger than itself",
-           {"mask", "inter", "repeat"})
+           names_of<Upsample>())
       .add("window", c.window, "N", "parameters of a mask", between(1, 1 << 20))
-      .add("masks", c.masks, "WHOSE", "masks are the group's, or each layer's own", {"group", "layer"})
-      .add("mask-init", c.mask_init, "NAME", "start values of masks", {"small", "ones", "random"})
-      .add("inter", c.inter, "RULE", "the matrix that --upsample inter takes a group as",
-           {"aspect", "1d", "ref"})
+      .add("masks", c.masks, "WHOSE", "masks are the group's, or each layer's own", names_of<MaskScope>())
+      .add("mask-init", c.mask_init, "NAME", "start values of masks", names_of<MaskInit>())
+      .add("inter", c.inter, "RULE", "the matrix that --upsample inter takes a group as", names_of<Inter>())
       .add("gain", c.gain, "WHEN",
            "a fixed factor gives weights the deviation they would start with unshared; auto: where no norm "
            "follows and they would start larger",
-           {"auto", "on", "off"})
+           names_of<Gain>())
       .add("search-epochs", c.search_epochs, "EPOCHS",
            "length of the preliminary training of --mapping learned, rounded up to whole epochs",
            between(0, 1e9))
       .show_default("a tenth of --epochs")
       .add("weights", c.weights, "POLICY",
            "generated weights are kept for a step, or generated anew to save memory; same bits",
-           {"eager", "lean"});
+           names_of<WeightPolicy>());
 }
 
 void add_training_options(Options& options, TrainConfig& c) {
@@ -177,19 +174,19 @@ PlanOptions plan_options(const TrainConfig& c) {
   mapping.groups = static_cast<int>(c.groups);
   mapping.labels = c.labels;
   return {.budget = Budget::parse(c.budget),
-          .count = count_of(c.count),
+          .count = value_named<Count>(c.count),
           .mapping = std::move(mapping),
-          .combine = combine_method(c.combine),
-          .upsample = upsample_method(c.upsample),
+          .combine = value_named<Combine>(c.combine),
+          .upsample = value_named<Upsample>(c.upsample),
           .templates = static_cast<int>(c.templates),
           .embedding = c.embedding,
           .softmax = c.softmax,
-          .inter = inter_rule(c.inter),
+          .inter = value_named<Inter>(c.inter),
           .window = c.window,
-          .masks = mask_scope(c.masks),
-          .mask_init = mask_init(c.mask_init),
-          .gain = gain_rule(c.gain),
-          .allocation = allocation_rule(c.allocation),
+          .masks = value_named<MaskScope>(c.masks),
+          .mask_init = value_named<MaskInit>(c.mask_init),
+          .gain = value_named<Gain>(c.gain),
+          .allocation = value_named<Allocation>(c.allocation),
           .seed = static_cast<std::uint64_t>(c.seed)};
 }
 

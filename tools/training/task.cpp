@@ -32,7 +32,7 @@ Model::Model(const TrainConfig& config, const InputShape& input, Device device)
 
 Model::Model(const TrainConfig& config, const InputShape& input, Device device, Setting setting)
     : parameters(DType::f32, device),
-      weights(parameters, std::move(setting.plan), weight_policy(config.weights)),
+      weights(parameters, std::move(setting.plan), value_named<WeightPolicy>(config.weights)),
       input_(input),
       reduction_(setting.reduction) {
   network = make_network(config.model, task_of(input), {weights, parameters},
