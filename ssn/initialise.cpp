@@ -2,67 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "runtime/random.h"
 
 namespace ssn {
 namespace {
-constexpr std::int64_t kFilterFanIn = 9;  // of a 3x3 filter with one input channel
-
 double kaiming(std::int64_t fan_in) {
   return std::sqrt(2.0 / static_cast<double>(fan_in));
 }
 
-/// A function of the index that is constant over ranges.
-class Ranges {
- public:
-  explicit Ranges(double everywhere) : from_{{0, everywhere}} {}
-  void set(std::int64_t first, std::int64_t size, double value) {
-    const double after = at(first + size);
-    from_.erase(from_.lower_bound(first), from_.upper_bound(first + size));
-    from_[first] = value;
-    from_[first + size] = after;
-  }
-  double at(std::int64_t index) const { return std::prev(from_.upper_bound(index))->second; }
-  double sum_of_squares(std::int64_t first, std::int64_t size) const {
-    double sum = 0;
-    for (auto range = std::prev(from_.upper_bound(first)); size > 0; ++range) {
-      const auto next = std::next(range);
-      const std::int64_t part = next == from_.end() ? size : std::min(size, next->first - first);
-      sum += static_cast<double>(part) * range->second * range->second;
-      first += part;
-      size -= part;
-    }
-    return sum;
-  }
-
- private:
-  std::map<std::int64_t, double> from_;  // value from this index on
-};
-
-Ranges deviations(const Plan& plan, int group) {
-  const PlannedGroup& g = plan.groups[group];
-  std::vector<Shape> shapes;
-  for (const int l : g.layers) shapes.push_back(plan.layers[l].shape);
-  std::vector<std::vector<int>> classes = by_frequency(shapes);
-  std::reverse(classes.begin(), classes.end());  // the most frequent shape has the last word
-  Ranges deviation(kaiming(kFilterFanIn));
-  for (const std::vector<int>& same_shape : classes)
-    for (const int i : same_shape) {
-      const PlannedLayer& layer = plan.layers[g.layers[i]];
-      if (layer.method == Method::upsample) continue;
-      for (const std::int64_t first : layer.offsets)
-        deviation.set(first, layer.template_size(), kaiming(layer.fan_in));
-    }
-  return deviation;
+/// Of all parameters of a group: the start deviation.
+double deviation(const Plan& plan, int group) {
+  std::int64_t fan_in = 1;
+  for (const int l : plan.groups[group].layers) fan_in = std::max(fan_in, plan.layers[l].fan_in);
+  return kaiming(fan_in);
 }
 
-Parameters::Init uniform(const Plan& plan, const std::string& stream) {
-  const double bound = 1 / std::sqrt(static_cast<double>(plan.options.embedding));
+Parameters::Init projection(const Plan& plan, const std::string& stream) {
+  constexpr double kBound = 0.6;
   const Random draws(plan.options.seed, stream);
-  return [bound, draws](std::int64_t index) {
-    return bound * (2 * draws.uniform(static_cast<std::uint64_t>(index)) - 1);
+  return [draws](std::int64_t index) {
+    return kBound * (2 * draws.uniform(static_cast<std::uint64_t>(index)) - 1);
   };
 }
 
@@ -117,31 +77,26 @@ double variance_left(std::int64_t from, std::int64_t to) {
 /// The mean square of a layer's weight at the start, without a gain.
 double mean_square(const Plan& plan, int number) {
   const PlannedLayer& layer = plan.layers[number];
-  const Ranges deviation = deviations(plan, layer.group);
-  const std::int64_t n = layer.size(), parameters = plan.groups[layer.group].parameters;
+  const double drawn = std::pow(deviation(plan, layer.group), 2);
   if (layer.tiles > 1) {
-    const double all = deviation.sum_of_squares(0, parameters);
-    const double masked = static_cast<double>(layer.tiles - 2) * all +
-                          deviation.sum_of_squares(0, n - (layer.tiles - 1) * parameters);
     const double mask =
         plan.options.upsample == Upsample::mask ? mask_magnitude(plan.options, mask_tiles(plan, layer)) : 1;
-    return (all + mask * mask * masked) / static_cast<double>(n);
+    const auto n = static_cast<double>(layer.size()),
+               plain = static_cast<double>(plan.groups[layer.group].parameters);
+    return drawn * (plain + mask * mask * (n - plain)) / n;
   }
-  const std::vector<double> alpha = start_coefficients(plan, number);
-  double sum = 0;
-  for (std::size_t k = 0; k < alpha.size(); ++k)
-    sum += alpha[k] * alpha[k] * deviation.sum_of_squares(layer.offsets[k], layer.template_size());
-  sum /= static_cast<double>(layer.template_size());
-  if (!layer.resized()) return sum;
+  double squares = 0;
+  for (const double alpha : start_coefficients(plan, number)) squares += alpha * alpha;
+  if (!layer.resized()) return drawn * squares;
   const Grid to = resized_to(plan, layer);
-  return sum * variance_left(layer.rows, to.rows) * variance_left(layer.cols, to.cols);
+  return drawn * squares * variance_left(layer.rows, to.rows) * variance_left(layer.cols, to.cols);
 }
 }  // namespace
 
 Parameters::Init initial_group(const Plan& plan, int group) {
   const Random draws(plan.options.seed, fmt::format("init/group{}", group));
-  return [deviation = deviations(plan, group), draws](std::int64_t index) {
-    return deviation.at(index) * draws.normal(static_cast<std::uint64_t>(index));
+  return [scale = deviation(plan, group), draws](std::int64_t index) {
+    return scale * draws.normal(static_cast<std::uint64_t>(index));
   };
 }
 
@@ -166,11 +121,11 @@ Parameters::Init initial_coefficients(const Plan& plan, int layer) {
 }
 
 Parameters::Init initial_projection(const Plan& plan, int group, std::int64_t templates) {
-  return uniform(plan, fmt::format("init/group{}/projection{}", group, templates));
+  return projection(plan, fmt::format("init/group{}/projection{}", group, templates));
 }
 
 Parameters::Init initial_projection_bias(const Plan& plan, int group, std::int64_t templates) {
-  return uniform(plan, fmt::format("init/group{}/projection{}/bias", group, templates));
+  return projection(plan, fmt::format("init/group{}/projection{}/bias", group, templates));
 }
 
 Parameters::Init initial_mask(const Plan& plan, const std::string& name, std::int64_t tiles) {

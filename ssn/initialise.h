@@ -8,17 +8,18 @@
 // Start values, as functions of the element's index.
 namespace ssn {
 
-/// A group's parameters: normal with the standard deviation sqrt(2 / fan_in) of the most frequent shape (in
-/// the group) whose templates cover the element; of a 3x3 filter (fan_in 9) where none does. A group of one
-/// layer thus starts as that layer would without sharing. Templates that are resized, and the one that a
-/// layer takes by Combine::rr, count as any others: what is there becomes these layers' weights. Layers that
-/// are upsampled, by whatever method, count for nothing, as in the published code: they get the whole group,
-/// and whoever fits into it decides.
+/// A group's parameters: normal with the standard deviation sqrt(2 / fan_in) of the group's largest fan_in,
+/// so that a group of one layer starts as that layer would without sharing. Where a norm follows, a step
+/// turns a weight by 1 / deviation²: with a deviation that suits smaller layers (the published code's; sqrt(2
+/// / 9) where none fits) the largest ones hardly move during the first epochs.
 Parameters::Init initial_group(const Plan& plan, int group);
 /// What the layer's templates are combined with, alpha (K_i) or phi (E): among the layers of the group with
 /// the same K_i the rows are orthonormal, as far as there are as many directions (orthonormal_rows).
 Parameters::Init initial_coefficients(const Plan& plan, int layer);
-/// W (K_i, E) and b (K_i) of the group's layers with K_i templates: uniform in ±1 / sqrt(E).
+/// W (K_i, E) and b (K_i) of the group's layers with K_i templates: uniform in ±0.6, which makes coefficients
+/// of about ±0.5, embeddings being unit vectors. With less (PyTorch's ±1 / sqrt(E), as in the published code)
+/// a step turns a sum of templates so far that training starts slowly; with more the layers that no norm
+/// follows move the group's parameters too far.
 Parameters::Init initial_projection(const Plan& plan, int group, std::int64_t templates);
 Parameters::Init initial_projection_bias(const Plan& plan, int group, std::int64_t templates);
 /// Masks for `tiles` copies, by MaskInit; `name` is theirs.
