@@ -29,10 +29,6 @@ struct Sets {
   std::int64_t classes;
 };
 
-struct SyntheticSpec {
-  InputShape input;
-  std::int64_t count;
-};
 
 /// The positive numbers of "3x32x32"; empty if the text is anything else or one is above 2^31 − 1.
 std::vector<std::int64_t> parse_extents(std::string_view text) {
@@ -49,7 +45,7 @@ std::vector<std::int64_t> parse_extents(std::string_view text) {
   }
 }
 
-SyntheticSpec parse_synthetic(const std::string& detail) {
+KnownSet parse_synthetic(const std::string& detail) {
   if (detail.empty()) return {{{3, 32, 32}, 10}, 2000};
   const std::vector<std::int64_t> e = parse_extents(detail);
   check_usage(e.size() == 5, "--data",
@@ -114,24 +110,24 @@ enum class Kind { sample, idx, cifar10, cifar100, synthetic };
 struct Format {
   const char* name;
   Kind kind;
-  InputShape input;
+  KnownSet known;
   Augmentation augmentation;
 };
 constexpr Augmentation kCifarAugmentation{.flip = true, .crop_padding = 4, .cutout = 16};
 const Format kFormats[] = {
-    {"digits", Kind::sample, {{1, 8, 8}, 10}, {.crop_padding = 1}},
-    {"mnist", Kind::idx, {{1, 28, 28}, 10}, {.crop_padding = 2}},
+    {"digits", Kind::sample, {{{1, 8, 8}, 10}, 1433}, {.crop_padding = 1}},
+    {"mnist", Kind::idx, {{{1, 28, 28}, 10}, 60000}, {.crop_padding = 2}},
     {"idx", Kind::idx, {}, {}},
-    {"cifar10", Kind::cifar10, {{3, 32, 32}, 10}, kCifarAugmentation},
-    {"cifar100", Kind::cifar100, {{3, 32, 32}, 100}, kCifarAugmentation},
-    {"glyphs", Kind::cifar100, {{3, 32, 32}, 100}, {.crop_padding = 4}},
+    {"cifar10", Kind::cifar10, {{{3, 32, 32}, 10}, 50000}, kCifarAugmentation},
+    {"cifar100", Kind::cifar100, {{{3, 32, 32}, 100}, 50000}, kCifarAugmentation},
+    {"glyphs", Kind::cifar100, {{{3, 32, 32}, 100}, 10000}, {.crop_padding = 4}},
     {"synthetic", Kind::synthetic, {}, {}},
 };
 
 Sets read(const Format& format, const std::string& detail, std::uint64_t seed) {
   switch (format.kind) {
-    case Kind::sample: return read_idx(sample_directory(format.name), format.input.classes);
-    case Kind::idx: return read_idx(detail, format.input.classes);
+    case Kind::sample: return read_idx(sample_directory(format.name), format.known.input.classes);
+    case Kind::idx: return read_idx(detail, format.known.input.classes);
     case Kind::cifar10: return read_cifar10(detail);
     case Kind::cifar100: return read_cifar100(detail);
     case Kind::synthetic: break;
@@ -215,12 +211,12 @@ Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
   return data;
 }
 
-std::optional<InputShape> known_input_shape(std::string_view text) {
+std::optional<KnownSet> known_set(std::string_view text) {
   const Spec spec = parse_spec(text);
   const Format& format = find_format(spec);
-  if (format.kind == Kind::synthetic) return parse_synthetic(spec.detail).input;
-  if (format.input.classes == 0) return {};
-  return format.input;
+  if (format.kind == Kind::synthetic) return parse_synthetic(spec.detail);
+  if (format.known.input.classes == 0) return {};
+  return format.known;
 }
 
 std::vector<std::string> dataset_names() {

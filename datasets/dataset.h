@@ -51,18 +51,23 @@ struct DatasetOptions {
 };
 
 /// Reads or generates the set named by `spec`, NAME or NAME:PATH:
-///   digits                              the sample that comes with the project (1x8x8, 10 classes)
-///   mnist:DIR, idx:DIR                  IDX files with MNIST's names; idx derives the class count from the
-///   labels cifar10:DIR, cifar100:DIR           CIFAR's binary files glyphs:DIR rendered characters by
-///   tools/make_glyphs.py: CIFAR-100's format, never flipped synthetic[:CxHxWxCLASSESxN]         generated: N
-///   training images and a fifth of that for test
+/// - digits: the sample that comes with the project (1x8x8, 10 classes)
+/// - mnist:DIR, idx:DIR: IDX files with MNIST's names; idx derives the class count from the labels
+/// - cifar10:DIR, cifar100:DIR: CIFAR's binary files
+/// - glyphs:DIR: rendered characters in CIFAR-100's format, never flipped
+/// - synthetic[:CxHxWxCLASSESxN]: generated; N training images and a fifth of that for test
+///
 /// Files may be gzipped. Throws UsageError for a wrong specification, Error for files that are missing or
 /// wrong.
 Dataset load_dataset(std::string_view spec, const DatasetOptions& options = {});
 
-/// The shape of the set named by `spec`, without reading it; none where only the files tell. Throws
-/// UsageError.
-std::optional<InputShape> known_input_shape(std::string_view spec);
+/// What is known of a set without reading it.
+struct KnownSet {
+  InputShape input;
+  std::int64_t samples = 0;  // for training
+};
+/// Of the set named by `spec`; none where only the files tell. Throws UsageError.
+std::optional<KnownSet> known_set(std::string_view spec);
 
 /// Names that load_dataset knows.
 std::vector<std::string> dataset_names();

@@ -165,22 +165,32 @@ Plan filled(Plan plan, const std::vector<std::int64_t>& parameters) {
   return plan;
 }
 
-/// About the least that can be trained in all, whatever the groups' sizes.
+/// About the least that can be trained in all, whatever the groups' sizes: sizes a sixteenth apart, then
+/// finer ones around the best.
 Plan least_total(const Plan& frame, const Sizes& sizes) {
+  constexpr std::int64_t kFiner = 16;
   std::optional<Plan> least;
-  for (std::int64_t b = std::max<std::int64_t>(frame.shareable, sizes.groups()); b >= sizes.groups();
-       b -= std::max<std::int64_t>(1, b / 16)) {
-    Plan plan = filled(frame, sizes.of(b));
-    if (!least || plan.total < least->total) least = std::move(plan);
+  std::int64_t best = 0;
+  const auto look = [&](std::int64_t size) {
+    Plan plan = filled(frame, sizes.of(size));
+    if (!least || plan.total < least->total) least = std::move(plan), best = size;
+  };
+  const std::int64_t first = sizes.groups(), last = std::max<std::int64_t>(frame.shareable, first);
+  for (std::int64_t b = last; b >= first; b -= std::max<std::int64_t>(1, b / kFiner)) look(b);
+  for (std::int64_t around = best / kFiner; around > 0; around /= kFiner) {
+    const std::int64_t step = (around + kFiner - 1) / kFiner, middle = best;
+    for (std::int64_t b = middle - around; b <= middle + around; b += step)
+      if (b >= first && b <= last) look(b);
   }
   return *std::move(least);
 }
 
-/// The plan with at most `wanted` trainable parameters whose groups are the largest. What they need beside
-/// themselves grows with them (coefficients) or shrinks (masks), in steps: the search comes from above, goes
-/// down by what is too much (but by a sixteenth at least, and a half at most) until it fits, and then bisects
-/// the last step.
+/// The plan with at most `wanted` trainable parameters whose groups are about the largest. What they need
+/// beside themselves grows with them (coefficients) or shrinks (masks), in steps: the search comes from
+/// above, goes down by what is too much (but by a sixteenth at least, and a half at most) until it fits,
+/// bisects the last step, and tries some sizes beyond, where masks may take less.
 Plan fit_total(const Plan& frame, const Sizes& sizes, std::int64_t wanted) {
+  constexpr std::int64_t kBeyond = 64;
   const std::int64_t ordinary = frame.original - frame.shareable, groups = sizes.groups();
   std::int64_t size = wanted - ordinary, too_much = size + 1;
   std::optional<Plan> best;
@@ -197,22 +207,28 @@ Plan fit_total(const Plan& frame, const Sizes& sizes, std::int64_t wanted) {
   }
   if (!best) {
     best = least_total(frame, sizes);
-    check_usage(best->total <= wanted, "plan",
-                "{} trainable parameters in all are too few: norms and biases take {}, coefficients "
-                "and masks {} where the sum is least; {} are enough",
-                grouped(wanted), grouped(ordinary), grouped(best->total - best->budget - ordinary),
-                grouped(best->total));
+    check_usage(
+        best->total <= wanted, "plan",
+        "{} trainable parameters in all are too few: norms and biases take {}, coefficients and masks "
+        "about {} at least; {} are enough",
+        grouped(wanted), grouped(ordinary), grouped(best->total - best->budget - ordinary),
+        grouped(best->total));
     size = best->budget;
     too_much = std::max(size + 1, wanted - ordinary);
   }
+  const auto fits = [&](std::int64_t larger) {
+    Plan plan = filled(frame, sizes.of(larger));
+    if (plan.total > wanted) return false;
+    size = larger, best = std::move(plan);
+    return true;
+  };
   while (too_much - size > 1) {
     const std::int64_t middle = size + (too_much - size) / 2;
-    Plan larger = filled(frame, sizes.of(middle));
-    if (larger.total <= wanted)
-      size = middle, best = std::move(larger);
-    else
-      too_much = middle;
+    if (!fits(middle)) too_much = middle;
   }
+  std::int64_t tries = kBeyond;
+  for (std::int64_t next = size + 1; tries > 0 && next <= wanted - ordinary; ++next)
+    tries = fits(next) ? kBeyond : tries - 1;
   best->unassigned = wanted - best->total;
   return *std::move(best);
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/progress.h"
+#include "ssn/initialise.h"
 
 namespace ssn {
 namespace {
@@ -15,10 +16,17 @@ struct Held {
   std::int64_t weights, gradients;
 };
 
+/// Whether the layer's weight is a stretch of its group, rather than made of it.
+bool is_view(const Plan& plan, int layer) {
+  const PlannedLayer& l = plan.layers[layer];
+  return l.method == Method::exact && !l.resized() && layer_gain(plan, layer) == 1;
+}
+
 Held lean(const Plan& plan) {
   Held h{};
-  for (const PlannedLayer& l : plan.layers) {
-    if (l.method != Method::exact) h.weights = std::max(h.weights, l.size());  // an exact one is a view
+  for (int i = 0; i < static_cast<int>(plan.layers.size()); ++i) {
+    const PlannedLayer& l = plan.layers[i];
+    if (!is_view(plan, i)) h.weights = std::max(h.weights, l.size());
     h.gradients = std::max(h.gradients, l.size());
   }
   return h;
@@ -29,8 +37,9 @@ Held lean(const Plan& plan) {
 Held eager(const Plan& plan) {
   Held h{};
   std::int64_t alone = 0;
-  for (const PlannedLayer& l : plan.layers) {
-    if (l.method != Method::exact) h.weights += l.size();
+  for (int i = 0; i < static_cast<int>(plan.layers.size()); ++i) {
+    const PlannedLayer& l = plan.layers[i];
+    if (!is_view(plan, i)) h.weights += l.size();
     if (plan.groups[l.group].layers.size() > 1)
       h.gradients += l.size();
     else
@@ -75,7 +84,7 @@ std::string short_number(double x) {
 
 /// Percent, with two digits that say something.
 std::string short_percent(double x) {
-  return fmt::format("{:.2g}%", x);
+  return x < 99.5 ? fmt::format("{:.2g}%", x) : fmt::format("{:.0f}%", x);
 }
 double percent(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0;
@@ -160,14 +169,13 @@ std::string advice(const Plan& plan, const Cost& cost, const Work& work) {
   const PlanOptions& o = plan.options;
   const std::int64_t dense = kBytes * plan.original;
   if (10 * cost.wire < 9 * dense)
-    say("The sum over the ranks takes {}B a step, {:.2g}% of the {}B of the network without sharing.",
+    say("The sum over the ranks takes {}B a step, {} of the {}B of the network without sharing.",
         short_number(static_cast<double>(cost.wire)),
-        percent(static_cast<double>(cost.wire), static_cast<double>(dense)),
+        short_percent(percent(static_cast<double>(cost.wire), static_cast<double>(dense))),
         short_number(static_cast<double>(dense)));
   if (const std::int64_t more = cost.weights_eager - cost.weights_lean; more > kHeavy)
-    say("If memory is short, --weights lean holds {}B less than eager; it generates each weight twice, {} of "
-        "a "
-        "step's work instead of {}.",
+    say("If memory is short, --weights lean holds {}B less than eager; it generates each weight twice, {} "
+        "of a step's work instead of {}.",
         short_number(static_cast<double>(more)), short_percent(work.percent_of_step(true)),
         short_percent(work.percent_of_step(false)));
   if (work.percent_of_step(false) > kMuch)
@@ -180,7 +188,8 @@ std::string advice(const Plan& plan, const Cost& cost, const Work& work) {
         o.allocation == Allocation::ref_block ? "--allocation cursor leaves less"
                                               : "try other --templates, or a slightly smaller budget");
   if (plan.unassigned > 0)
-    say("{} of the budget is for nothing: {} is enough.", grouped(plan.unassigned), grouped(plan.budget));
+    say("{} of the budget is for nothing: {} is enough.", grouped(plan.unassigned),
+        grouped(o.count == Count::total ? plan.total : plan.budget));
   std::int64_t upsampled = 0;
   for (const PlannedLayer& l : plan.layers)
     if (l.method == Method::upsample) upsampled += l.size();

@@ -241,7 +241,8 @@ TEST(Datasets, DigitsComeWithTheProject) {
   EXPECT_EQ(data.test.images.shape(), (Shape{364, 8, 8, 1}));
   EXPECT_EQ(data.input.classes, 10);
   EXPECT_FALSE(data.augmentation.flip);
-  EXPECT_EQ(known_input_shape("digits")->size, data.input.size);
+  EXPECT_EQ(known_set("digits")->input, data.input);
+  EXPECT_EQ(known_set("digits")->samples, data.train.size());
   std::array<int, 10> counts{};
   for (const std::int32_t label : data.test.labels.span<std::int32_t>()) ++counts[label];
   EXPECT_EQ(counts, (std::array<int, 10>{36, 37, 36, 37, 37, 37, 37, 36, 35, 36}));
@@ -259,7 +260,7 @@ TEST(Datasets, TheEnvironmentNamesThePlaceOfTheSample) {
 TEST(Datasets, WrongSpecificationsAreWrongUsage) {
   const auto expect_usage = [](const std::string& spec, const std::vector<std::string>& parts) {
     expect_error<UsageError>([&] { load_dataset(spec); }, parts);
-    expect_error<UsageError>([&] { known_input_shape(spec); }, parts);
+    expect_error<UsageError>([&] { known_set(spec); }, parts);
   };
   expect_usage("cifar01:/data", {"no data set 'cifar01'", "did you mean 'cifar10'?"});
   expect_usage("MNIST", {"did you mean 'mnist'?"});
@@ -303,7 +304,7 @@ TEST(Synthetic, DependsOnTheSeedAlone) {
   const Dataset other = load_dataset("synthetic:3x7x5x4x41", {.seed = 4});
   EXPECT_EQ(one.train.images.shape(), (Shape{41, 7, 5, 3}));
   EXPECT_EQ(one.test.images.shape(), (Shape{8, 7, 5, 3}));
-  EXPECT_EQ(known_input_shape("synthetic:3x7x5x4x41")->classes, 4);
+  EXPECT_EQ(known_set("synthetic:3x7x5x4x41")->input.classes, 4);
   EXPECT_TRUE(same(one.train.images, same_seed.train.images));
   EXPECT_FALSE(same(one.train.images, other.train.images));
   EXPECT_FALSE(same(one.train.images.slice(0, one.test.images.shape()), one.test.images));

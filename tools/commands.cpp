@@ -26,6 +26,7 @@ void check_output(Comm& comm, const std::string& path, bool overwrite) {
   on_root(comm, [&] {
     std::error_code error;
     const fs::path file = path, folder = file.has_parent_path() ? file.parent_path() : ".";
+    check_usage(!path.empty(), "output", "the file to write has an empty name");
     check_usage(!fs::is_directory(file, error), "output", "{} is a directory: give the name of a file", path);
     check_usage(overwrite || !fs::exists(file, error), "output",
                 "{} is there already: replace it with --overwrite, or choose another name", path);

@@ -9,9 +9,8 @@ namespace ssn {
 namespace {
 
 /// The network's input: of the data, unless flags say otherwise.
-InputShape input_of(const TrainConfig& config, std::int64_t classes) {
-  const std::optional<InputShape> known = known_input_shape(config.data);
-  InputShape input = known.value_or(InputShape{});
+InputShape input_of(const TrainConfig& config, const KnownSet& known, std::int64_t classes) {
+  InputShape input = known.input;
   if (!config.input.empty()) input.size = ImageSize::parse(config.input);
   if (classes > 0) input.classes = classes;
   check_usage(input.size.channels > 0 && input.classes > 0, "plan",
@@ -39,7 +38,9 @@ int plan(Comm& comm, const Arguments& arguments) {
       "--mapping learned: the groups are not known before the search; run ssn map, and give the file it "
       "writes as --mapping");
   read_mapping_file(comm, config);
-  const InputShape input = input_of(config, classes);
+  const KnownSet known = known_set(config.data).value_or(KnownSet{});
+  if (!options.given("batch") && known.samples > 0) config.batch = usual_batch(known.samples);
+  const InputShape input = input_of(config, known, classes);
   const Model model(config, input, Device::cpu);
   const Plan& plan = model.plan();
   const Cost costs = cost(plan);

@@ -146,21 +146,36 @@ void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset
               "the ranks differ in data or options: give all the same. The first has {}", first);
 }
 
-/// What would be wrong after the search must be found before it: any labels will do.
+/// What would be wrong after the search is found before it, unless it depends on the groups that will be
+/// found.
 void check_before_search(const TrainConfig& config, const InputShape& input, Device device) {
   TrainConfig trial = config;
   if (config.baseline == "none") trial.mapping = name_of(MappingKind::random);
+  const Budget budget = Budget::parse(config.budget);
+  const bool total = config.count == name_of(Count::total) &&
+                     (budget.kind() == Budget::Kind::share || budget.kind() == Budget::Kind::absolute);
+  if (total) trial.budget = "largest", trial.count = name_of(Count::groups);
+  if (config.inter == name_of(Inter::ref)) trial.inter = name_of(Inter::aspect);
   const Model model(trial, input, device);
+  const Plan& plan = model.plan();
+  const std::int64_t least = plan.original - plan.shareable + config.groups;
+  check_usage(
+      !total || budget.resolve(plan.original) >= least, "train",
+      "--count total --budget {}: that is too few whatever the groups; norms and biases and a parameter "
+      "a group are {}",
+      config.budget, grouped(least));
 }
 
 /// Returns the seconds it took.
 double search(Comm& comm, TrainConfig& config, const Dataset& dataset, const ImageSet& set,
               const RunDirectory& directory) {
   Search found = search_mapping(comm, config, dataset, set);
-  info("search: {}", groups_text(found));
+  directory.write(comm, "mapping.json", mapping_text(found.mapping));
+  info("search: {}\n  kept in {}", groups_text(found), directory.file("mapping.json"));
+  check(!found.stopped, "search", "stopped by a signal before the training: start it with --mapping {}",
+        directory.file("mapping.json"));
   config.search_threads = found.threads;
   config.labels = std::move(found.labels);
-  directory.write(comm, "mapping.json", mapping_text(found.mapping));
   return found.seconds;
 }
 
@@ -187,7 +202,7 @@ int train(Comm& comm, const Arguments& arguments) {
   else
     model.emplace(config, dataset.input, device);
   check_alike(comm, command, dataset);
-  const RunDirectory directory(comm, {run.out, run.resume, config.model, run.overwrite});
+  const RunDirectory directory(comm, {run.out, run.resume, config.model, config.mapping, run.overwrite});
   double search_seconds = 0;
   if (searches) {
     search_seconds = search(comm, config, dataset, split.rest, directory);

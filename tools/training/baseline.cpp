@@ -31,6 +31,8 @@ void check_flags(const TrainConfig& c, const PlanOptions& options) {
                 swrn ? "there is a group for each type and shape" : "it shares nothing");
   if (swrn && c.combine != "emb" && c.combine != "wavg")
     contradicts("combine", c.combine, "its templates are summed with trained coefficients (wavg)");
+  if (swrn && c.allocation == name_of(Allocation::resized))
+    contradicts("allocation", c.allocation, "its templates have the shape of their layers");
 }
 
 /// The least budget of groups with which no layer is larger than its group: a lone layer's group has the
@@ -83,8 +85,10 @@ nlohmann::json to_json(const Reduction& r) {
 std::string text(const Reduction& r) {
   const std::string shorter =
       r.size.removed > 0 ? fmt::format(" and {} block(s) fewer in each stage", r.size.removed) : "";
-  return fmt::format("reduced: {} times the channels{}; in full it has {} parameters ({} shareable)",
-                     r.size.width, shorter, grouped(r.original), grouped(r.shareable));
+  const std::string narrower =
+      r.size.width > 0 ? fmt::format("{} times the channels", r.size.width) : "one channel everywhere";
+  return fmt::format("reduced: {}{}; in full it has {} parameters ({} shareable)", narrower, shorter,
+                     grouped(r.original), grouped(r.shareable));
 }
 
 Setting setting(const TrainConfig& c, const ImageTask& task) {

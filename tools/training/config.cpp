@@ -30,7 +30,8 @@ void add_network_options(Options& options, TrainConfig& c) {
            {"none", "reduced", "swrn"})
       .add("mapping", c.mapping, "NAME|FILE",
            "how layers get their group: single, random, shape, type, learned, or a mapping file (ssn map)")
-      .add("groups", c.groups, "P", "parameter groups, with --mapping random and learned", at_least(0))
+      .add("groups", c.groups, "P", "parameter groups, with --mapping random and learned",
+           between(0, 1 << 20))
       .show_default("what the mapping gives")
       .add("combine", c.combine, "NAME", "how templates become a weight", names_of<Combine>())
       .add("templates", c.templates, "K", "the most templates that make a layer's weight",
@@ -116,12 +117,14 @@ void add_run_options(Options& options, RunConfig& run) {
       .flag_only();
 }
 
+std::int64_t usual_batch(std::int64_t samples) {
+  return samples < 5000 ? 32 : samples < 20000 ? 64 : 128;
+}
+
 void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig& c) {
   const bool digits = dataset.name == "digits";
   if (!options.given("epochs") && digits) c.epochs = 60;
-  // Few samples make few steps an epoch: smaller batches give the network enough of them.
-  const std::int64_t samples = dataset.train.size();
-  if (!options.given("batch")) c.batch = samples < 5000 ? 32 : samples < 20000 ? 64 : 128;
+  if (!options.given("batch")) c.batch = usual_batch(dataset.train.size());
   if (!options.given("flip")) c.flip = dataset.augmentation.flip;
   if (!options.given("crop")) c.crop = dataset.augmentation.crop_padding;
   check_usage(c.warmup <= static_cast<double>(c.epochs), "train",

@@ -50,6 +50,8 @@ void add_training_options(Options& options, TrainConfig& config);
 void add_run_options(Options& options, RunConfig& run);
 
 /// Fills in what depends on the data and was not given.
+/// Samples a step where nobody says: few make few steps an epoch, and smaller batches give enough of them.
+std::int64_t usual_batch(std::int64_t training_samples);
 void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig& config);
 
 /// Whether --mapping asks for a search; without the number of groups that is a UsageError.

@@ -16,8 +16,8 @@ namespace ssn {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kFiles[] = {"config.toml",   "mapping.json",  "plan.json",
-                                  "metrics.jsonl", "checkpoint.h5", "best.h5"};
+constexpr const char* kMapping = "mapping.json";
+constexpr const char* kFiles[] = {"config.toml", "plan.json", "metrics.jsonl", "checkpoint.h5", "best.h5"};
 
 void create(const fs::path& path) {
   std::error_code error;
@@ -60,16 +60,18 @@ std::shared_ptr<void> lock(const fs::path& path) {
   return held;
 }
 
-void make_room(const fs::path& path, bool overwrite) {
+void make_room(const fs::path& path, const fs::path& mapping, bool overwrite) {
   std::error_code error;
   const bool goes_on = fs::exists(path / "checkpoint.h5", error);
   check_usage(overwrite || !holds_run(path), "run directory",
               "{} holds a run: {}replace it with --overwrite, or choose another --out", path.string(),
               goes_on ? fmt::format("go on with --resume {}/checkpoint.h5, ", path.string()) : "");
-  for (const char* file : kFiles) {
-    fs::remove(path / file, error);
-    check(!error, "run directory", "cannot remove {}: {}", (path / file).string(), error.message());
-  }
+  const auto remove = [&](const fs::path& file) {
+    fs::remove(file, error);
+    check(!error, "run directory", "cannot remove {}: {}", file.string(), error.message());
+  };
+  for (const char* file : kFiles) remove(path / file);
+  if (!fs::equivalent(path / kMapping, mapping, error)) remove(path / kMapping);
 }
 
 }  // namespace
@@ -82,7 +84,13 @@ RunDirectory::RunDirectory(Comm& comm, const Request& request) {
     create(path);
     lock_ = lock(path);
     std::error_code error;
-    if (!fs::equivalent(path, resumed, error)) make_room(path, request.overwrite);
+    if (!fs::equivalent(path, resumed, error)) {
+      make_room(path, request.mapping, request.overwrite);
+      if (!resumed.empty() && fs::exists(resumed / kMapping, error)) {
+        fs::copy_file(resumed / kMapping, path / kMapping, fs::copy_options::overwrite_existing, error);
+        check(!error, "run directory", "cannot write {}: {}", (path / kMapping).string(), error.message());
+      }
+    }
     path_ = path.string();
   });
   comm.broadcast(path_);

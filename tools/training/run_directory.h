@@ -8,18 +8,20 @@ namespace ssn {
 
 /// The directory of a run: config.toml (what is needed to repeat it), mapping.json (if it was learned),
 /// plan.json, metrics.jsonl (a line an epoch), checkpoint.h5 (the last) and best.h5 (the best on a validation
-/// set). Only rank 0 touches it. All
-/// functions are collective, and fail on all ranks alike.
+/// set). Only rank 0 touches it. All functions are collective, and fail on all ranks alike.
 class RunDirectory {
  public:
   struct Request {
     std::string path;     // empty: that of `resume`, or runs/<date>-<network>-<n>
     std::string resume;   // the checkpoint that the run goes on from, or empty
     std::string network;  // for the name
+    std::string mapping;  // of --mapping: if this is a file in the directory, it stays there
     bool overwrite = false;
   };
   /// Creates the directory, or refuses one that holds a run, unless that run is to go on, or to be
-  /// overwritten: then its files are removed. While this lives, no other program can open it.
+  /// overwritten: then its files are removed. What a search left without a training is no run. A run that
+  /// goes on elsewhere takes its mapping.json along. While this lives, no other program can open the
+  /// directory.
   RunDirectory(Comm& comm, const Request& request);
 
   const std::string& path() const { return path_; }

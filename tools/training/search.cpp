@@ -206,7 +206,7 @@ Search search_mapping(Comm& comm, const TrainConfig& config, const Dataset& data
     if (error) std::rethrow_exception(error);
   });
   comm.broadcast(text);
-  Search search{.mapping = Json::parse(text)};
+  Search search{.mapping = Json::parse(text), .stopped = comm.agree(StopSignals::arrived()) != 0};
   for (const auto& [name, group] : search.mapping.items())
     if (group.is_number()) search.labels[name] = group.get<int>();
   search.threads = search.mapping["notes"]["threads"].get<std::int64_t>();

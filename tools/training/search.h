@@ -21,11 +21,13 @@ struct Search {
   nlohmann::ordered_json mapping;  // the same and how it was found, as in a mapping file
   std::int64_t threads = 0;        // of the preliminary training; 0: there was none
   double seconds = 0;
+  bool stopped = false;  // a signal reached a rank that was waiting: the caller is to end here
 };
 /// Trains on `set` as search_config says and puts layers whose embeddings or coefficients are near each other
 /// into one group, by k-means; `config.groups` groups, at most one a layer. Nothing is to be learned if that
 /// is one group, or one a layer. Rank 0 does it alone and the others sleep: the result is a function of the
-/// configuration, the data and the threads. Collective. A signal ends it with an Error on all ranks.
+/// configuration, the data and the threads. Collective. A signal to rank 0 ends it with an Error on all
+/// ranks.
 Search search_mapping(Comm& comm, const TrainConfig& config, const Dataset& dataset, const ImageSet& set);
 
 /// "3 groups in 4.1 s, test error@1 9.1%", and a line a group with its layers.
