@@ -25,7 +25,7 @@ Plan wide_plan(const std::string& budget, PlanOptions options = {}) {
   return make_plan(o.weights, o.ordinary, options);
 }
 
-TEST(Report, counts_the_flops_of_every_generator) {
+TEST(Report, CountsTheFlopsOfEveryGenerator) {
   // In a group of 50: 4x5 gets 2 templates, 3x7 2 (3 would not matter: K = 2), 9x11 is larger than the group.
   const auto of = [](PlanOptions options) {
     options.templates = 2;
@@ -59,7 +59,7 @@ TEST(Report, counts_the_flops_of_every_generator) {
 
 // Paper, section 3.2: generation takes 0.5 to 2% of the forward pass of one image, 0.008 to 0.03% of 64.
 // Both for WRN-28-10, whose masks and few templates are the cheap end.
-TEST(Report, finds_generation_as_cheap_as_the_paper_says) {
+TEST(Report, FindsGenerationAsCheapAsThePaperSays) {
   const double network = forward_flops("wrn-28-10", {3, 32, 32, 100});
   const Work masks = work(wide_plan("500K"), network, 64);
   EXPECT_GT(masks.percent_of_forward(1), 0.2);
@@ -71,6 +71,17 @@ TEST(Report, finds_generation_as_cheap_as_the_paper_says) {
   EXPECT_LT(two.percent_of_forward(64), 0.03);
 }
 
+TEST(Report, CountsCopiesAsGeneratedWeights) {
+  // Without a gain each weight is its template where that lies; with one, all but the widest layer's are
+  // copies.
+  PlanOptions options{.combine = Combine::rr};
+  const auto held = [&] { return cost(plan_of({{4, 5}, {3, 7}, {2, 9}}, "63", options)); };
+  EXPECT_EQ(held().weights_eager, 4 * (20 + 21 + 18));
+  options.gain = Gain::on;
+  EXPECT_EQ(held().weights_eager, 4 * (20 + 21 + 18) + 4 * (20 + 21));
+  EXPECT_EQ(held().weights_lean, 4 * 21 + 4 * 21);
+}
+
 std::string advice_of(const Plan& plan, double network = 1e10, std::int64_t batch = 64) {
   return advice(plan, cost(plan), work(plan, network, batch));
 }
@@ -78,7 +89,7 @@ int lines(const std::string& text) {
   return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
 }
 
-TEST(Report, says_what_matters_and_no_more) {
+TEST(Report, SaysWhatMattersAndNoMore) {
   EXPECT_EQ(advice_of(wide_plan("dense")), "");
   const std::string whole = advice_of(wide_plan("100%"));
   EXPECT_EQ(whole.find("The sum over"), std::string::npos) << whole;
@@ -94,6 +105,10 @@ TEST(Report, says_what_matters_and_no_more) {
   const std::string single =
       advice_of(plan_of({{4, 5}, {3, 7}}, "60", {.mapping = {.kind = MappingKind::random, .groups = 2}}));
   EXPECT_NE(single.find("41 is enough"), std::string::npos) << single;
+  const std::string total =
+      advice_of(plan_of({{4, 5}, {3, 7}}, "60",
+                        {.count = Count::total, .mapping = {.kind = MappingKind::random, .groups = 2}}));
+  EXPECT_NE(total.find("52 is enough"), std::string::npos) << total;  // 11 are ordinary
   const std::string one_image = advice_of(wide_plan("100%"), 1e10, 1);
   EXPECT_NE(one_image.find("larger --batch"), std::string::npos) << one_image;
   EXPECT_LE(lines(one_image), 4);

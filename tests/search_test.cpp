@@ -6,6 +6,7 @@
 #include <csignal>
 #include <thread>
 
+#include "layers/models/outline.h"
 #include "runtime/binding.h"
 #include "tests/close.h"
 #include "tests/training_run.h"
@@ -210,6 +211,33 @@ TEST(LearnedMapping, RefusesWhatCannotBeBeforeTheSearch) {
   EXPECT_TRUE(
       has(refused({"--mapping", "learned", "--groups", "3", "--baseline", "swrn"}), "--mapping learned"));
   EXPECT_TRUE(has(refused({"--mapping", "lerned", "--groups", "3"}), "did you mean 'learned'?"));
+}
+
+TEST(LearnedMapping, ABudgetThatTheGroupsDoNotFitLeavesTheSearch) {
+  const TemporaryDirectory dir("learned_total");
+  const auto run = [&](std::int64_t total) {
+    return small_run({"--mapping", "learned", "--groups", "3", "--count", "total", "--budget",
+                      fmt::format("{}", total), "--out", dir / "run"});
+  };
+  const std::int64_t ordinary = outline("wrn-10-1", {1, 7, 6, 3}).ordinary;
+  EXPECT_TRUE(has(refusal(train, run(ordinary + 2)), "too few whatever the groups"));
+  EXPECT_FALSE(fs::exists(dir / "run"));
+  EXPECT_TRUE(has(refusal(train, run(ordinary + 3)), "are enough"));  // only known behind the search
+  EXPECT_TRUE(fs::exists(dir / "run/mapping.json"));
+  output_of(train, run(20000));  // there is no run in the way
+  EXPECT_TRUE(fs::exists(dir / "run/checkpoint.h5"));
+}
+
+TEST(LearnedMapping, StaysWithTheRunsThatUseIt) {
+  const TemporaryDirectory dir("learned_stays");
+  output_of(train, small_run({"--mapping", "learned", "--groups", "3", "--out", dir / "run"}));
+  const std::string found = file_text(dir / "run/mapping.json");
+  output_of(train, {"--resume", dir / "run", "--epochs", "4", "--out", dir / "longer", "--quiet"});
+  EXPECT_EQ(file_text(dir / "longer/mapping.json"), found);
+  output_of(train, small_run({"--mapping", dir / "run/mapping.json", "--out", dir / "run", "--overwrite"}));
+  EXPECT_EQ(file_text(dir / "run/mapping.json"), found);
+  output_of(train, small_run({"--out", dir / "run", "--overwrite"}));
+  EXPECT_FALSE(fs::exists(dir / "run/mapping.json"));
 }
 
 TEST(LearnedMapping, ASignalEndsTheSearch) {
