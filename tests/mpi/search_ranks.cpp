@@ -1,5 +1,9 @@
 // The search for groups is done by one rank, and its result is the same on any number of ranks.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
 
 #include "runtime/error.h"
 #include "tests/mpi/ranks.h"
@@ -44,6 +48,32 @@ TEST(SearchOnRanks, FindsWhatOneRankFinds) {
     EXPECT_EQ(plan["groups"].size(), 3u);
     for (const auto& layer : plan["layers"])
       EXPECT_EQ(layer["group"], mapping[layer["name"].get<std::string>()]);
+  }
+  comm.idle_barrier();
+}
+
+TEST(SearchOnRanks, ASignalToARankThatWaitsIsNotLost) {
+  Comm& comm = test_comm();
+  if (comm.size() == 1) GTEST_SKIP() << "needs a rank that waits";
+  const SharedDirectory dir("search_waits");
+  std::jthread later;
+  if (comm.rank() == comm.size() - 1)
+    later = std::jthread([run = dir / "run"] {
+      while (!std::filesystem::exists(run)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      kill(getpid(), SIGUSR1);
+    });
+  const Arguments run = small_run({"--mapping", "learned", "--groups", "3", "--out", dir / "run",
+                                   "--search-epochs", "300", "--lr", "0.001"});
+  try {
+    train(comm, run);
+    FAIL() << "the training went on";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("start it with --mapping"), std::string::npos) << error.what();
+  }
+  if (comm.rank() == 0) {
+    EXPECT_TRUE(std::filesystem::exists(dir / "run/mapping.json"));
+    EXPECT_FALSE(std::filesystem::exists(dir / "run/checkpoint.h5"));
   }
   comm.idle_barrier();
 }
