@@ -77,6 +77,22 @@ class Sandbox(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
+    def start(self, *arguments):
+        return subprocess.Popen(
+            self.command(*arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"FAKE_SSN": str(self.place)},
+        )
+
+    def wait_for_training(self):
+        """The process that trains a model that waits."""
+        path, limit = self.place / "waiting", time.monotonic() + 30
+        while not (path.exists() and path.read_text()) and time.monotonic() < limit:
+            time.sleep(0.02)
+        return int(path.read_text())
+
     def calls(self, what="train"):
         """Since the last time."""
         path = self.place / "calls"
@@ -172,9 +188,44 @@ class Running(Sandbox):
         self.assertEqual(len(self.calls()), 6)  # what failed is tried again
 
     def test_wrong_options_are_found_before_anything_runs(self):
-        self.write(PLAIN.replace('budget = "100%"', 'colour = "red"'))
-        self.assertIn("there is no --colour", self.run_it(code=2))
+        for options, message in (
+            ('colour = "red"', "dense, 2%: `ssn train` has no option 'colour'"),
+            ("help = true", "`ssn train` has no option 'help'"),
+            ('budget = "much"', "fails: --budget: found 'much'"),
+            ('budget = "much"\nmapping = "learned"\ngroups = 4', "fails: --budget: found 'much'"),
+            ('data = "glyphs:/nonexistent"', "/nonexistent: there are no data files here"),
+        ):
+            self.write(PLAIN.replace('budget = "100%"', options))
+            self.assertIn(message, self.run_it(code=2))
+        self.assertIn(message, self.run_it("--dry-run", code=2))
         self.assertEqual(self.calls(), [])
+
+    def test_threads_may_be_a_variable(self):
+        self.write(PLAIN.replace("epochs = 4", 'epochs = 4\nthreads = "$t"'))
+        self.run_it("--only", "dense", "--set", "t=1")
+        self.assertIn("train --threads 1 --model", self.calls()[0])
+        self.write(PLAIN.replace("epochs = 4", "epochs = 4\nthreads = 1"))
+        self.run_it("--only", "dense")
+        self.assertEqual(self.calls(), [])  # it is the same number
+
+    def test_places_that_are_files(self):
+        self.write(PLAIN)
+        file = self.write("", "file")
+        for option in ("--runs", "--out"):
+            self.assertIn(f"{option}: {file} is no directory", self.run_it(option, file, code=2))
+        self.assertEqual(self.calls(), [])
+
+    def test_files_of_a_run_that_are_something_else(self):
+        self.write(PLAIN)
+        self.run_it("--only", "dense")
+        directory = self.directory("dense", "2%", "seed-0")
+        for name, text, message in (
+            ("result.json", "{}", "result.json has no 'test_error1': remove"),
+            ("run.json", "[]", "run.json has no 'options': remove"),
+            ("run.json", "no", "run.json is not JSON"),
+        ):
+            (directory / name).write_text(text)
+            self.assertIn(message, self.run_it(code=2))
 
     def test_a_directory_of_something_else_is_left_alone(self):
         self.write(PLAIN)
@@ -199,22 +250,30 @@ class Stopping(Sandbox):
 
     def test_signal_reaches_the_runs(self):
         self.write(PLAIN.replace('budget = "100%"', 'model = "waits"'))
-        process = subprocess.Popen(
-            self.command("--jobs", "2"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | {"FAKE_SSN": str(self.place)},
-        )
-        limit = time.monotonic() + 30
-        while not (self.place / "waiting").exists() and time.monotonic() < limit:
-            time.sleep(0.02)
+        process = self.start("--jobs", "2")
+        self.wait_for_training()
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=30)[0]
         self.assertEqual(process.returncode, 75, said)
         self.assertRegex(said, "stopped, with [0-9]+ runs to do: the same command goes on")
         self.assertTrue(list(self.runs.rglob("checkpoint.h5")), said)
         self.assertGreaterEqual(int(self.table()["shared", "2%"]["n"]), 1)
+
+
+class Locking(Sandbox):
+    def test_one_call_at_a_time(self):
+        self.write(PLAIN.replace('budget = "100%"', 'model = "waits"'))
+        first = self.start("--jobs", "1", "--only", "dense")
+        training = self.wait_for_training()
+        self.addCleanup(os.kill, training, signal.SIGKILL)
+        for again in range(2):
+            said = self.run_it(code=2)
+            self.assertIn(f"is being run in {self.directory()} by another call (process {first.pid} on ", said)
+            self.assertEqual(len(self.calls()), 1 - again)  # the first call's
+            if not again:  # its training goes on when it is killed
+                first.kill()
+                first.communicate()
+        self.assertIn("of 12 runs need not be run", self.run_it("--dry-run"))
 
 
 REFERENCES = """
@@ -354,6 +413,20 @@ class Reading(Sandbox):
         )
         self.check(PLAIN.replace("epochs = 4", 'data = "glyphs:$data"'), "give --set data=")
         self.check('title = "x"\nseeds = [0]', "a table needs rows")
+        self.check(PLAIN.replace("title", 'value = "network"\ntitle'), "value must be one of test_error1, .*'network'")
+        start = 'title = "x"\nseeds = [0]\n'
+        self.check(start + "common = 5\n[[row]]\nname = 'a'", r"\[common] must have options .* found 5")
+        self.check(start + "row = [1, 2]", r"write \[\[row]], with two brackets")
+        self.check(start + "rows = 3", r"\[rows] must have options with lists of values, found 3")
+        self.check(start + "columns = 5\n[[row]]\nname = 'a'", r"\[columns] must have options .* found 5")
+
+    def test_names_that_are_no_directories(self):
+        for name in (".", ".."):
+            self.check(PLAIN.replace('"shared"', f'"{name}"'), f"row '{re.escape(name)}': .* choose another name")
+            self.check(PLAIN.replace('"2%"', f'"{name}"'), f"column '{re.escape(name)}': .* choose another name")
+        self.check(PLAIN.replace('"2%"', '""'), "column '': .* choose another name")
+
+    def test_reads_no_other_file(self):
         with self.assertRaisesRegex(sweep.UsageError, "cannot read .*: No such file"):
             sweep.read_sweep(self.place / "none.toml", {})
 

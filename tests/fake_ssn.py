@@ -1,8 +1,8 @@
 #!/usr/bin/python3 -SE
 """Stands for ssn in tests of tools/experiments: prints what ssn prints, and trains nothing.
 
-Writes a line a call to $FAKE_SSN/calls. --model fails: an error; --model stops: is stopped the first time, with a
-checkpoint; --model waits: runs until SIGTERM, then leaves a checkpoint.
+Writes a line a call to $FAKE_SSN/calls. --budget much: is refused; --model fails: an error; --model stops: is stopped the first time, with a
+checkpoint; --model waits: says so in $FAKE_SSN/waiting, runs until SIGTERM, then leaves a checkpoint.
 """
 
 import json
@@ -13,6 +13,7 @@ import sys
 import time
 
 STOPPED = 75
+OPTIONS = ("baseline", "budget", "count", "data", "epochs", "flip", "groups", "mapping", "model", "threads")
 
 
 def read_flags(words):
@@ -53,7 +54,7 @@ def train(options):
             stopped(directory)
         if options["model"] == "waits":
             signal.signal(signal.SIGTERM, lambda *_: stopped(directory))
-            (pathlib.Path(os.environ["FAKE_SSN"]) / "waiting").touch()
+            (pathlib.Path(os.environ["FAKE_SSN"]) / "waiting").write_text(str(os.getpid()))
             time.sleep(60)
     epochs, size = int(options.get("epochs", 4)), parameters(options)
     seconds = 3.0 if options.get("baseline") == "reduced" else 9.0
@@ -90,14 +91,17 @@ def train(options):
 
 def main():
     words = sys.argv[1:]
+    if words == ["train", "--help"]:
+        print("Trains.\n\nOptions:\n" + "".join(f"  --{name} X   what is --this\n" for name in OPTIONS))
+        return
     with open(pathlib.Path(os.environ["FAKE_SSN"]) / "calls", "a") as calls:
         calls.write(" ".join(words) + "\n")
     if words == ["--version"]:
         print("ssn 9.8.7")
     elif words[0] == "plan":
         options = read_flags(words[1:])
-        if "colour" in options:
-            print("error: there is no --colour", file=sys.stderr)
+        if options.get("budget") == "much":
+            print("error: --budget: found 'much'", file=sys.stderr)
             sys.exit(2)
         print(json.dumps({"parameters": parameters(options)}))
     else:

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """tools/plot: what it reads, that it draws every kind of picture, and what it says of wrong input."""
 
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import json
 import pathlib
 import shutil
@@ -143,6 +145,10 @@ class Groups(Sandbox):
         self.assertIn("is neither a plan", self.run_it("groups", self.write("a.json", "[1]"), out, code=2))
         self.assertIn("a.json is not JSON", self.run_it("groups", self.write("a.json", "{"), out, code=2))
         self.assertIn("No such file", self.run_it("groups", self.place / "none.json", out, code=2))
+        odd = self.write("a.json", '{"layers":[{"name":"a","group":{}}]}')
+        self.assertIn(
+            "layer 'a': its group must be a number, found {}", self.run_it("groups", odd, out, code=2)
+        )
         self.assertIn("draws one file, found 2", self.run_it("groups", "a", "b", out, code=2))
 
 
@@ -190,6 +196,26 @@ class Tables(Sandbox):
             "row 'SSN': could not convert",
             self.run_it("table", self.write("t.csv", TABLE.replace("34.4", "low")), out, code=2),
         )
+        for what in ("table", "budget"):
+            for line in ("SSN,2%,3", "SSN,2%,3,34.4,0.9,,,20,27,4,36,7"):
+                path = self.write("t.csv", TABLE.replace("SSN,2%,3,34.4,0.9,,,20,27,4,36", line))
+                self.assertIn(
+                    "row 'SSN' has not as many values as the table", self.run_it(what, path, out, code=2)
+                )
+
+    def test_leaves_out_what_is_no_number(self):
+        path = self.write("t.csv", TABLE.replace("34.4", "nan").replace("30.1", "inf"))
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.draws("table", path)
+        self.assertEqual(
+            said.getvalue(), "plot: left out: SSN, 2%: nan ± 0.9\nplot: left out: SSN, 10%: inf ± 0.7\n"
+        )
+        path = self.write("t.csv", TABLE.replace("34.4", "nan").replace("30.1", "inf").replace("45.5,,", "nan,,"))
+        with contextlib.redirect_stderr(said):
+            self.assertIn(
+                "no line that can be drawn", self.run_it("budget", path, self.place / "out.png", code=2)
+            )
 
 
 class Program(unittest.TestCase):

@@ -8,14 +8,9 @@ import pathlib
 import statistics
 
 from sweeps.runs import flags
-from sweeps.sweep import slug
+from sweeps.sweep import VALUES, slug
 
 LEVEL = 0.05
-VALUES = {
-    "test_error1": "Error@1 on the test set in percent",
-    "test_error5": "Error@5 on the test set in percent",
-    "test_loss": "Loss on the test set",
-}
 
 
 def two_sided_p(t, freedom):
@@ -153,7 +148,7 @@ def markdown(rows, left=1):
 
 def main_table(sweep, table):
     has_paper = any(found.cell.paper is not None for found in table.values())
-    says = f"{VALUES.get(sweep.value, sweep.value)}, mean ± standard deviation (runs)"
+    says = f"{VALUES[sweep.value]}, mean ± standard deviation (runs)"
     if has_paper:
         says += f"; in brackets {sweep.paper_is}"
     rows = [["", *(column or sweep.value.replace("_", " ") for column in sweep.columns)]]

@@ -6,12 +6,15 @@ A run's directory holds what `ssn train` writes, and
   log.txt      what it said
 """
 
+import contextlib
 import datetime
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import platform
+import re
 import shutil
 import signal
 import statistics
@@ -21,6 +24,7 @@ import time
 from sweeps.sweep import UsageError, slug
 
 STOPPED = 75  # what ssn exits with after a signal, its checkpoint written
+LOCK = "lock~"  # in a sweep's directory; no slug has a ~
 
 
 def write_text(path, text):
@@ -29,14 +33,18 @@ def write_text(path, text):
     part.replace(path)
 
 
-def read_json(path):
-    """None if it is not there."""
+def read_json(path, *names):
+    """An object that has these names; None if the file is not there."""
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise UsageError(f"{path} is not JSON ({error}): remove {path.parent} to run this again") from None
+    for name in names:
+        if not isinstance(found, dict) or name not in found:
+            raise UsageError(f"{path} has no '{name}': remove {path.parent} to run this again")
+    return found
 
 
 def flags(options):
@@ -66,7 +74,7 @@ def checksums(path):
     path = pathlib.Path(path)
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     if not files:
-        raise UsageError(f"{path}: there are no data files here")
+        raise UsageError(f"{path}: there are no data files here; give the place where they are")
     return {
         p.name if p == path else str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest()
         for p in files
@@ -76,8 +84,8 @@ def checksums(path):
 class Run:
     """One training: a cell and a seed."""
 
-    def __init__(self, cell, seed, directory):
-        self.cell, self.seed, self.directory = cell, seed, directory
+    def __init__(self, cell, seed, directory, value):
+        self.cell, self.seed, self.directory, self.value = cell, seed, directory, value
         self.state = "missing"  # finished, interrupted or changed; running, failed or stopped
         self.process = None
         self.reason = ""
@@ -87,10 +95,10 @@ class Run:
         return f"{self.cell.name}, seed {self.seed}"
 
     def result(self):
-        return read_json(self.directory / "result.json")
+        return read_json(self.directory / "result.json", self.value, "epochs", "seconds")
 
     def record(self):
-        return read_json(self.directory / "run.json")
+        return read_json(self.directory / "run.json", "options", "data_files", "version", "machine", "date")
 
     def epoch_seconds(self):
         """The median over the epochs, evaluations not counted."""
@@ -110,12 +118,31 @@ class Runs:
         self.sweep, self.ssn = sweep, str(ssn)
         self.directory = pathlib.Path(directory) / sweep.name
         self.runs = [
-            Run(cell, seed, self.directory / slug(cell.row) / slug(cell.column) / f"seed-{seed}")
+            Run(cell, seed, self.directory / slug(cell.row) / slug(cell.column) / f"seed-{seed}", sweep.value)
             for seed in sweep.seeds
             for cell in sweep.cells.values()
         ]
         self.version = self.ask("--version").strip()
         self.checksums, self.plans = {}, {}
+        self.lock = None
+
+    @contextlib.contextmanager
+    def locked(self):
+        """Keeps other calls out of the directory. Trainings have the lock too: some may outlive a killed call."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with open(self.directory / LOCK, "a+") as self.lock:
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.lock.seek(0)
+                raise UsageError(
+                    f"this sweep is being run in {self.directory} by another call ({self.lock.read().strip()}), or "
+                    "by trainings that it left: wait for its end, stop it, or give another --runs"
+                ) from None
+            self.lock.truncate(0)
+            self.lock.write(f"process {os.getpid()} on {platform.node()}\n")
+            self.lock.flush()
+            yield
 
     def ask(self, *arguments):
         """What the program prints for these arguments."""
@@ -173,9 +200,25 @@ class Runs:
 
     def check_options(self, runs):
         """Finds wrong options before anything is trained."""
+        known = re.findall(r"^  --([\w-]+)", self.ask("train", "--help"), re.MULTILINE)
         for cell in {run.cell.key: run.cell for run in runs}.values():
-            if cell.options.get("mapping") != "learned":
+            for name in cell.options:
+                if name not in known:
+                    raise UsageError(
+                        f"{self.sweep.path}: {cell.name}: `ssn train` has no option '{name}'; "
+                        "`ssn train --help` lists those it has"
+                    )
+            options = self.options_but_epochs(cell)
+            self.data_checksums(options)
+            if options.get("mapping") != "learned":
                 self.plan(cell)
+            else:  # what can be checked before its groups are known
+                single = {name: value for name, value in options.items() if name != "groups"}
+                self.ask("plan", *flags(single | {"mapping": "single"}), "--json")
+
+    def threads(self, cell):
+        """Whose options have been checked; 0: as many as ssn finds useful."""
+        return int(self.options_but_epochs(cell)["threads"])
 
     def data_checksums(self, options):
         path = str(options.get("data", "")).partition(":")[2]
@@ -205,7 +248,7 @@ class Runs:
                 self.find_state(run, overwrite)
 
     def find_state(self, run, overwrite):
-        before = read_json(run.directory / "run.json")
+        before = run.record()
         if before is None:
             if run.directory.exists() and any(run.directory.iterdir()):
                 raise UsageError(
@@ -258,6 +301,7 @@ class Runs:
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                pass_fds=[self.lock.fileno()],
             )
 
     def end(self, run, stopping):
@@ -268,14 +312,14 @@ class Runs:
             result = json.loads(output) if code == 0 else None
         except json.JSONDecodeError:
             result = None
-        if result is not None and result.get(self.sweep.value) is not None:
+        if result is not None and isinstance(result.get(self.sweep.value), (int, float)):
             write_text(run.directory / "result.json", json.dumps(result, indent=1) + "\n")
             run.state = "finished"
         elif code == STOPPED or (stopping and code != 0):
             run.state, run.reason = "stopped", "by a signal; the same command goes on with it"
         else:
             said = complaint((run.directory / "log.txt").read_text())
-            found = f"its result has no {self.sweep.value}" if result else f"exit code {code}: {said}"
+            found = f"its result has no number {self.sweep.value}" if result else f"exit code {code}: {said}"
             run.state, run.reason = "failed", f"{found} (see {run.directory}/log.txt)"
 
     def run_all(self, wanted, jobs, overwrite, say):
@@ -342,12 +386,12 @@ def complaint(text):
 
 def changes(before, now):
     """In words; empty if there are none."""
-    old, new = before.get("options", {}), now["options"]
+    old, new = before["options"], now["options"]
     words = [
         f"{name} was {old.get(name, 'not given')}, now {new.get(name, 'not given')}"
         for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
+        if flags({name: old.get(name)}) != flags({name: new.get(name)})
     ]
-    if before.get("data_files", {}) != now["data_files"]:
+    if before["data_files"] != now["data_files"]:
         words.append("the data files have other checksums")
     return "; ".join(words)

@@ -10,6 +10,15 @@ import tomllib
 TEXTS = ("title", "reproduces", "about", "paper_is", "value", "against", "plot")
 SECTIONS = ("seeds", "common", "row", "rows", "column", "columns")
 RESERVED = ("seed", "out", "resume", "json", "overwrite", "quiet", "trace", "config", "stop-after")
+VALUES = {  # of a result, that a table can be of
+    "test_error1": "Error@1 on the test set in percent",
+    "test_error5": "Error@5 on the test set in percent",
+    "test_loss": "Loss on the test set",
+    "seconds": "Seconds, evaluations and search included",
+    "search_seconds": "Seconds of the search for groups",
+    "samples_per_second": "Training samples a second",
+    "wire_bytes_per_step": "Bytes that a rank hands to the sum in a step",
+}
 REFERENCE = re.compile(r"(total|time) of (.+)")
 WHERE = {"total": "budget", "time": "epochs"}
 
@@ -171,6 +180,8 @@ def check_keys(path, table):
         raise UsageError(
             f"{path}: seeds must be a list of different numbers, such as [0, 1, 2]; found {seeds!r}"
         )
+    if table.get("value", "test_error1") not in VALUES:
+        raise UsageError(f"{path}: value must be one of {', '.join(VALUES)}; found '{table['value']}'")
     if table.get("plot", "table") not in ("table", "budget"):
         raise UsageError(f"{path}: plot must be 'table' or 'budget', found '{table['plot']}'")
 
@@ -189,7 +200,7 @@ def read_axis(path, table, kind):
                 f"{path}: a table needs rows: [[row]] with a name, or [rows] with lists of values"
             )
         return [{"name": "", "options": {}, "columns": [], "paper": None}], ""
-    if not isinstance(listed, list):
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise UsageError(f"{path}: write [[{kind}]], with two brackets, or [{kind}s] with lists of values")
     entries = []
     for entry in listed:
@@ -220,6 +231,8 @@ def columns_of(path, row):
 
 
 def read_grid(path, kind, grid):
+    if not isinstance(grid, dict) or not grid:
+        raise UsageError(f"{path}: [{kind}s] must have options with lists of values, found {grid!r}")
     for key, values in grid.items():
         if not isinstance(values, list) or not values:
             raise UsageError(f"{path}: [{kind}s] {key} must be a list of values, found {values!r}")
@@ -234,6 +247,8 @@ def read_grid(path, kind, grid):
 
 
 def read_options(path, where, options):
+    if not isinstance(options, dict):
+        raise UsageError(f"{path}: [{where}] must have options of `ssn train`, found {options!r}")
     for name, value in options.items():
         if name in RESERVED:
             raise UsageError(
@@ -250,6 +265,11 @@ def read_options(path, where, options):
 def check_names(path, kind, names):
     by_slug = {}
     for name in names:
+        if slug(name) in ("", ".", ".."):
+            raise UsageError(
+                f"{path}: {kind} '{name}': its runs' directory would be named '{slug(name)}'; "
+                "choose another name"
+            )
         if slug(name) in by_slug:
             raise UsageError(
                 f"{path}: two {kind}s would share a directory: '{by_slug[slug(name)]}' and '{name}'"
