@@ -10,8 +10,8 @@ namespace ssn {
 
 /// A group's parameters: normal with the standard deviation sqrt(2 / fan_in) of the group's largest fan_in,
 /// so that a group of one layer starts as that layer would without sharing. Where a norm follows, a step
-/// turns a weight by 1 / deviation²: with a deviation that suits smaller layers (the published code's; sqrt(2
-/// / 9) where none fits) the largest ones hardly move during the first epochs.
+/// turns a weight in proportion to 1 / deviation²: with a deviation that suits smaller layers (the published
+/// code's; sqrt(2 / 9) where none fits) the largest ones hardly move during the first epochs.
 Parameters::Init initial_group(const Plan& plan, int group);
 /// What the layer's templates are combined with, alpha (K_i) or phi (E): among the layers of the group with
 /// the same K_i the rows are orthonormal, as far as there are as many directions (orthonormal_rows).
