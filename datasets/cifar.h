@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "datasets/dataset.h"
+#include "datasets/image_set.h"
 
 // The binary format of CIFAR: records of label bytes and a 32 x 32 image as red, green and blue planes.
 namespace ssn {

@@ -29,7 +29,6 @@ struct Sets {
   std::int64_t classes;
 };
 
-
 /// The positive numbers of "3x32x32"; empty if the text is anything else or one is above 2^31 − 1.
 std::vector<std::int64_t> parse_extents(std::string_view text) {
   std::vector<std::int64_t> extents;
@@ -46,7 +45,7 @@ std::vector<std::int64_t> parse_extents(std::string_view text) {
 }
 
 KnownSet parse_synthetic(const std::string& detail) {
-  if (detail.empty()) return {{{3, 32, 32}, 10}, 2000};
+  if (detail.empty()) return {.input = {.size = {3, 32, 32}, .classes = 10}, .samples = 2000};
   const std::vector<std::int64_t> e = parse_extents(detail);
   check_usage(e.size() == 5, "--data",
               "expected synthetic:CxHxWxCLASSESxN, such as synthetic:3x32x32x10x2000, found '{}'", detail);
@@ -59,7 +58,7 @@ KnownSet parse_synthetic(const std::string& detail) {
   check_usage(e[4] >= e[3], "--data",
               "synthetic:{} has {} classes, but {} images only: ask for one a class at least", detail, e[3],
               e[4]);
-  return {{{e[0], e[1], e[2]}, e[3]}, e[4]};
+  return {.input = {.size = {e[0], e[1], e[2]}, .classes = e[3]}, .samples = e[4]};
 }
 
 /// Where the sample is: SSN_DATA_DIR, or else beside the program's own prefix, in the source tree, or where
@@ -113,7 +112,7 @@ struct Format {
   KnownSet known;
   Augmentation augmentation;
 };
-constexpr Augmentation kCifarAugmentation{.flip = true, .crop_padding = 4, .cutout = 16};
+constexpr Augmentation kCifarAugmentation{.flip = true, .crop_padding = 4};
 const Format kFormats[] = {
     {"digits", Kind::sample, {{{1, 8, 8}, 10}, 1433}, {.crop_padding = 1}},
     {"mnist", Kind::idx, {{{1, 28, 28}, 10}, 60000}, {.crop_padding = 2}},
@@ -161,15 +160,6 @@ void resize_set(ImageSet& set, const ImageSize& size) {
   set.images = convert_channels(resize_images(set.images, size.height, size.width), size.channels);
 }
 
-/// Lengths in pixels follow the images to another size.
-Augmentation scaled(Augmentation augmentation, double factor) {
-  const auto scale = [&](std::int64_t& length) {
-    length = std::llround(static_cast<double>(length) * factor);
-  };
-  scale(augmentation.crop_padding), scale(augmentation.cutout);
-  return augmentation;
-}
-
 }  // namespace
 
 ImageSize ImageSize::parse(std::string_view text) {
@@ -182,6 +172,11 @@ ImageSize ImageSize::parse(std::string_view text) {
   return {e[0], e[1], e[2]};
 }
 
+std::string InputShape::text() const {
+  if (length > 0) return fmt::format("{} tokens of a vocabulary of {}", length, vocabulary);
+  return fmt::format("{} images of {} classes", size.text(), classes);
+}
+
 Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
   const Spec spec = parse_spec(text);
   const Format& format = find_format(spec);
@@ -190,25 +185,30 @@ Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
   check(size == size_of_images(sets.test), "--data",
         "{}: the training images are {}, but the test images are {}", text, size.text(),
         size_of_images(sets.test).text());
-  Dataset data{.name = spec.name,
-               .train = sets.train,
-               .test = sets.test,
-               .input = {size, sets.classes},
-               .normalization = {},
-               .augmentation = format.augmentation};
-  if (options.input) {
-    const ImageSize& wanted = *options.input;
+  Augmentation augmentation = format.augmentation;
+  check_usage(!options.facts || options.facts->input.length == 0, "--data",
+              "{} has images, the network reads text", text);
+  if (options.input || options.facts) {
+    const ImageSize& wanted = options.facts ? options.facts->input.size : *options.input;
     check_usage(wanted.channels == size.channels || wanted.channels == 1 || size.channels == 1, "--data",
                 "{} has images of {} channels, which cannot be turned into {}", text, size.channels,
                 wanted.channels);
-    resize_set(data.train, wanted);
-    resize_set(data.test, wanted);
-    data.input.size = wanted;
-    data.augmentation =
-        scaled(format.augmentation, static_cast<double>(wanted.height) / static_cast<double>(size.height));
+    resize_set(sets.train, wanted);
+    resize_set(sets.test, wanted);
+    // The shift follows the images to another size.
+    augmentation.crop_padding = std::llround(static_cast<double>(augmentation.crop_padding * wanted.height) /
+                                             static_cast<double>(size.height));
   }
-  data.normalization = normalization_of(data.train.images);
-  return data;
+  augmentation.flip = options.flip.value_or(augmentation.flip);
+  augmentation.crop_padding = options.crop_padding.value_or(augmentation.crop_padding);
+  augmentation.cutout = options.cutout.value_or(0);
+  const Normalization normalization =
+      options.facts ? options.facts->normalization : normalization_of(sets.train.images);
+  return {.name = spec.name,
+          .train = std::make_shared<ImageSamples>(sets.train, augmentation, normalization),
+          .test = std::make_shared<ImageSamples>(sets.test, augmentation, normalization),
+          .facts = {.input = {size_of_images(sets.train), sets.classes}, .normalization = normalization},
+          .augmentation = augmentation};
 }
 
 std::optional<KnownSet> known_set(std::string_view text) {

@@ -5,19 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "datasets/augment.h"
-#include "runtime/tensor.h"
+#include "datasets/image_set.h"
 
-// Image classification sets, held in memory.
+// Data sets by name.
 namespace ssn {
-
-/// Images with one label each, on the CPU.
-struct ImageSet {
-  Tensor images = {};  // u8 (n, h, w, c)
-  Tensor labels = {};  // i32 (n), each in [0, classes)
-
-  std::int64_t size() const { return images ? images.shape()[0] : 0; }
-};
 
 /// Written CxHxW, such as 3x32x32.
 struct ImageSize {
@@ -29,25 +20,39 @@ struct ImageSize {
   static ImageSize parse(std::string_view text);
 };
 
-/// What a network needs to know of its data.
+/// What a network needs to know of its data: images of a size and of `classes`; or, where `length` is not 0,
+/// text in sequences of that many tokens, each one of `vocabulary`.
 struct InputShape {
-  ImageSize size;
+  ImageSize size = {};
   std::int64_t classes = 0;
+  std::int64_t length = 0, vocabulary = 0;
 
   bool operator==(const InputShape&) const = default;
+  /// "3x32x32 images of 10 classes" or "128 tokens of a vocabulary of 8000".
+  std::string text() const;
+};
+
+/// How a set was read. A checkpoint keeps it, and its network is measured on sets read in the same way.
+struct DataFacts {
+  InputShape input;
+  Normalization normalization = {};          // images: of the training set
+  std::vector<std::string> vocabulary = {};  // text: a token's id is its place
 };
 
 struct Dataset {
   std::string name;  // as in the specification, without the path
-  ImageSet train, test;
-  InputShape input;
-  Normalization normalization;  // of the training set
-  Augmentation augmentation;  // what is usual for this set; flips only where a mirrored image keeps its class
+  Samples train, test;
+  DataFacts facts;
+  Augmentation augmentation = {};  // of the training set
 };
 
 struct DatasetOptions {
   std::optional<ImageSize> input = {};  // resize to this once, at loading
   std::uint64_t seed = 0;               // of generated sets
+  /// Instead of what is usual for the set: flips only where a mirrored image keeps its class.
+  std::optional<bool> flip = {};
+  std::optional<std::int64_t> crop_padding = {}, cutout = {};
+  std::optional<DataFacts> facts = {};  // read it as this network's data were
 };
 
 /// Reads or generates the set named by `spec`, NAME or NAME:PATH:

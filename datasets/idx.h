@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "datasets/dataset.h"
+#include "datasets/image_set.h"
 
 // The IDX format of MNIST: a big-endian magic number and extents, then unsigned bytes.
 namespace ssn {

@@ -4,41 +4,17 @@
 #include <numeric>
 
 namespace ssn {
-namespace {
 
-ImageSet checked(ImageSet set) {
-  const auto bad = [&] { return set.images.dtype() != DType::u8 || set.images.shape().rank() != 4; };
-  check(set.images && set.labels && !bad() && set.images.size() > 0, "loader",
-        "expected u8 images (n, h, w, c), and one at least");
-  check(set.labels.dtype() == DType::i32 && set.labels.shape() == Shape{set.size()}, "loader",
-        "expected {} labels of i32, found shape {} of {}", set.size(), set.labels.shape().text(),
-        name_of(set.labels.dtype()));
-  check(set.size() <= INT32_MAX, "loader", "holds {} images; at most 2^31 - 1 are possible", set.size());
-  return set;
-}
-
-}  // namespace
-
-LoaderOptions LoaderOptions::evaluation(std::int64_t batch, const Normalization& normalization) {
-  return {.batch = batch,
-          .shuffle = false,
-          .drop_last = false,
-          .augmentation = {},
-          .normalization = normalization};
-}
-
-Loader::Loader(ImageSet set, LoaderOptions options)
-    : set_(checked(std::move(set))),
-      options_(std::move(options)),
-      transform_(set_.images.shape()[1], set_.images.shape()[2], set_.images.shape()[3],
-                 options_.augmentation, options_.normalization) {
+Loader::Loader(Samples set, const LoaderOptions& options) : set_(std::move(set)), options_(options) {
+  check(set_ && size() > 0, "loader", "needs a set of one sample at least");
+  check(size() <= INT32_MAX, "loader", "the set has {} samples; at most 2^31 - 1 are possible", size());
   check_usage(options_.batch > 0, "loader", "the batch must have one sample at least, found {}",
               options_.batch);
 }
 
 std::int64_t Loader::steps_per_epoch() const {
   const std::int64_t full = size() / options_.batch;
-  const bool rest = size() % options_.batch != 0 && (!options_.drop_last || full == 0);
+  const bool rest = size() % options_.batch != 0 && (!options_.training || full == 0);
   return full + (rest ? 1 : 0);
 }
 
@@ -53,36 +29,25 @@ Batch Loader::batch(std::int64_t epoch, std::int64_t step, std::int64_t part, st
   check(epoch >= 0 && part >= 0 && part < parts, "loader", "there is no epoch {}, part {} of {}", epoch, part,
         parts);
   const std::int64_t least = all / parts, more = all % parts;
-  const std::int64_t n = least + (part < more ? 1 : 0),
-                     first = step * options_.batch + part * least + std::min(part, more);
-  const Shape& s = set_.images.shape();
-  const std::int64_t pixels = s[1] * s[2] * s[3];
-  const Batch result{.images = Tensor::empty({n, s[1], s[2], s[3]}, DType::f32),
-                     .labels = Tensor::empty({n}, DType::i32),
-                     .global_size = all,
-                     .epoch = epoch,
-                     .step = step,
-                     .part = part};
+  const std::int64_t n = least + (part < more ? 1 : 0), first = part * least + std::min(part, more);
   const auto samples = order(epoch);
+  const std::span<const std::int32_t> step_samples(samples->data() + step * options_.batch,
+                                                   static_cast<std::size_t>(all));
   const Random random(options_.seed, Random::hash("augment") + static_cast<std::uint64_t>(epoch));
-  const auto* images = set_.images.data<std::uint8_t>();
-  const auto* labels = set_.labels.data<std::int32_t>();
-  auto* out = result.images.data<float>();
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::int64_t sample = (*samples)[first + i];
-    result.labels.data<std::int32_t>()[i] = labels[sample];
-    transform_.apply(images + sample * pixels, random, sample, out + i * pixels);
-  }
+  Batch result = set_->make(step_samples.subspan(first, n), random, options_.training);
+  for (const std::int32_t sample : step_samples) result.global_size += set_->labels_of(sample);
+  result.first = first;
+  result.epoch = epoch, result.step = step, result.part = part;
   return result;
 }
 
 std::shared_ptr<const std::vector<std::int32_t>> Loader::order(std::int64_t epoch) const {
   const std::scoped_lock lock(mutex_);
-  if (order_ && (order_epoch_ == epoch || !options_.shuffle)) return order_;
+  if (order_ && (order_epoch_ == epoch || !options_.training)) return order_;
   auto order = std::make_shared<std::vector<std::int32_t>>(size());
   std::iota(order->begin(), order->end(), 0);
   const Random random(options_.seed, Random::hash("order") + static_cast<std::uint64_t>(epoch));
-  for (std::int64_t i = size() - 1; options_.shuffle && i > 0; --i)
+  for (std::int64_t i = size() - 1; options_.training && i > 0; --i)
     std::swap((*order)[i], (*order)[random.below(i + 1, static_cast<std::uint64_t>(i))]);
   order_ = order, order_epoch_ = epoch;
   return order_;

@@ -10,40 +10,25 @@
 #include <thread>
 #include <vector>
 
-#include "datasets/dataset.h"
+#include "datasets/sample_set.h"
 
 namespace ssn {
-
-/// One part of a global batch, on the CPU. An empty part has n = 0.
-struct Batch {
-  Tensor images = {};            // f32 (n, h, w, c)
-  Tensor labels = {};            // i32 (n)
-  std::int64_t global_size = 0;  // samples in all parts of the step
-  std::int64_t epoch = 0, step = 0, part = 0;
-
-  std::int64_t size() const { return labels.shape()[0]; }
-};
 
 struct LoaderOptions {
   std::int64_t batch = 64;  // global: over all ranks and micro-batches
   std::uint64_t seed = 0;
-  bool shuffle = true;    // a new order each epoch; otherwise the set's own
-  bool drop_last = true;  // full batches only, but at least one; otherwise the last may be short
-  Augmentation augmentation = {};
-  Normalization normalization = {};
-
-  /// The plain order, every sample once, nothing augmented.
-  static LoaderOptions evaluation(std::int64_t batch, const Normalization& normalization);
+  bool training = true;  // changed at random, in a new order each epoch, in full batches only (but at least
+                         // one); otherwise as they are, in the set's order, every sample once
 };
 
-/// Cuts a set into batches. Which samples a batch has, their order and how they are augmented depends on
+/// Cuts a set into batches. Which samples a batch has, their order and how they are changed depends on
 /// (seed, epoch, step) alone; a rank or micro-batch takes its part of the global batch. Safe to use from
 /// several threads.
 class Loader {
  public:
-  Loader(ImageSet set, LoaderOptions options);
+  Loader(Samples set, const LoaderOptions& options);
 
-  std::int64_t size() const { return set_.size(); }
+  std::int64_t size() const { return set_->size(); }
   std::int64_t steps_per_epoch() const;
   /// Samples in the global batch of `step`.
   std::int64_t batch_size(std::int64_t step) const;
@@ -55,9 +40,8 @@ class Loader {
   std::shared_ptr<const std::vector<std::int32_t>> order(std::int64_t epoch) const;
 
  private:
-  ImageSet set_;
+  Samples set_;
   LoaderOptions options_;
-  ImageTransform transform_;
   mutable std::mutex mutex_;  // guards the order made last
   mutable std::int64_t order_epoch_ = -1;
   mutable std::shared_ptr<const std::vector<std::int32_t>> order_;

@@ -7,6 +7,14 @@
 
 namespace ssn {
 
+/// One forward pass.
+struct Pass {
+  bool training = false;   // statistics of the batch, dropout
+  std::uint64_t seed = 0;  // training: with the step, what dropout draws
+  std::int64_t step = 0;
+  std::int64_t first = 0;  // place of the first sample in the step: ranks together drop what one would
+};
+
 /// Where a layer's constructor asks for its weights and parameters, and the path that its names start with.
 struct Scope {
   WeightFactory& weights;

@@ -7,8 +7,9 @@ namespace ssn {
 class BatchNorm {
  public:
   BatchNorm(const Scope& scope, std::int64_t channels, double initial_gain = 1);
-  Var operator()(const Var& x, bool training, bool relu) const {
-    return batch_norm(x, gain_, bias_, running_mean_, running_var_, {.training = training, .relu = relu});
+  Var operator()(const Var& x, const Pass& pass, bool relu) const {
+    return batch_norm(x, gain_, bias_, running_mean_, running_var_,
+                      {.training = pass.training, .relu = relu});
   }
 
  private:

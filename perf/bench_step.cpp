@@ -69,7 +69,7 @@ class Training {
   void step() {
     const Span span("step");
     parameters_.zero_gradients();
-    const Var loss = cross_entropy(network_->forward(Var::constant(images_), true), labels_, 0,
+    const Var loss = cross_entropy(network_->forward({.images = images_}, {.training = true}), labels_, 0,
                                    1.0 / static_cast<double>(labels_.size()));
     backward(loss);
     weights_.finish_backward();

@@ -155,14 +155,15 @@ TEST(Normalization, IsExact) {
 
 TEST(Normalization, GivesMeanZeroAndVarianceOne) {
   const Dataset data = load_dataset("digits");
-  const ImageTransform transform(8, 8, 1, {}, data.normalization);
+  const ImageSet& set = dynamic_cast<const ImageSamples&>(*data.train).set();
+  const ImageTransform transform(8, 8, 1, {}, data.facts.normalization);
   double sum = 0, squares = 0;
   std::vector<float> out(64);
-  for (std::int64_t n = 0; n < data.train.size(); ++n) {
-    transform.apply(data.train.images.data<std::uint8_t>() + n * 64, Random(0, 0), n, out.data());
+  for (std::int64_t n = 0; n < data.train->size(); ++n) {
+    transform.apply(set.images.data<std::uint8_t>() + n * 64, Random(0, 0), n, out.data());
     for (const float x : out) sum += x, squares += static_cast<double>(x) * x;
   }
-  const double count = 64.0 * static_cast<double>(data.train.size());
+  const double count = 64.0 * static_cast<double>(data.train->size());
   EXPECT_NEAR(sum / count, 0, 1e-6);
   EXPECT_NEAR(squares / count, 1, 1e-6);
 }

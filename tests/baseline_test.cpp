@@ -12,7 +12,7 @@
 namespace ssn::test {
 namespace {
 
-constexpr ImageTask kTask{3, 32, 32, 100};
+constexpr NetworkTask kTask{3, 32, 32, 100};
 
 TrainConfig config_of(const std::string& baseline, const std::string& budget) {
   TrainConfig config;

@@ -16,6 +16,13 @@ bool same(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 
+const ImageSet& train_of(const Dataset& data) {
+  return dynamic_cast<const ImageSamples&>(*data.train).set();
+}
+const ImageSet& test_of(const Dataset& data) {
+  return dynamic_cast<const ImageSamples&>(*data.test).set();
+}
+
 void expect_labels(const ImageSet& set, const std::vector<std::int32_t>& labels) {
   const auto span = set.labels.span<std::int32_t>();
   EXPECT_EQ(std::vector<std::int32_t>(span.begin(), span.end()), labels);
@@ -35,13 +42,13 @@ TEST(Idx, ReadsPlainAndGzipAlike) {
     write_idx_directory(dir, gzip);
     const Dataset data = load_dataset("idx:" + dir.path());
     EXPECT_EQ(data.name, "idx");
-    EXPECT_EQ(data.input.size, (ImageSize{1, 5, 4}));
-    EXPECT_EQ(data.input.classes, 7);
-    EXPECT_EQ(data.train.images.shape(), (Shape{3, 5, 4, 1}));
+    EXPECT_EQ(data.facts.input.size, (ImageSize{1, 5, 4}));
+    EXPECT_EQ(data.facts.input.classes, 7);
+    EXPECT_EQ(train_of(data).images.shape(), (Shape{3, 5, 4, 1}));
     for (std::size_t i = 0; i < 60; ++i)
-      ASSERT_EQ(data.train.images.span<std::uint8_t>()[i], i * 37 % 251) << "at " << i;
-    expect_labels(data.train, {2, 0, 6});
-    expect_labels(data.test, {1, 6});
+      ASSERT_EQ(train_of(data).images.span<std::uint8_t>()[i], i * 37 % 251) << "at " << i;
+    expect_labels(train_of(data), {2, 0, 6});
+    expect_labels(test_of(data), {1, 6});
   }
 }
 
@@ -136,7 +143,7 @@ TEST(Idx, NamesWhatIsWrongWithADirectory) {
   write_plain(labels, idx_labels({1, 5, 4}));
   expect_error(load, {"t10k-labels", "label 6 of image 1 is out of range; expected 0 to 5"});
   write_plain(labels, idx_labels({10, 5, 6}));
-  EXPECT_EQ(load_dataset(spec).input.classes, 11);
+  EXPECT_EQ(load_dataset(spec).facts.input.classes, 11);
   expect_error([&] { load_dataset("mnist:" + dir.path()); },
                {labels, "label 10 of image 0 is out of range; expected 0 to 9"});
   write_plain(dir / "t10k-images-idx3-ubyte", idx_bytes({2, 4, 5}, 40));
@@ -182,12 +189,12 @@ TEST(Cifar, ReadsBothFormatsPlainAndGzip) {
     write_data(dir / "train.bin", hundred, gzip);
     write_data(dir / "test.bin", test, gzip);
     const Dataset fine = load_dataset("cifar100:" + dir.path());
-    expect_labels(fine.train, {99, 42});
-    expect_labels(fine.test, {0});
-    EXPECT_EQ(fine.input.classes, 100);
+    expect_labels(train_of(fine), {99, 42});
+    expect_labels(test_of(fine), {0});
+    EXPECT_EQ(fine.facts.input.classes, 100);
     EXPECT_TRUE(fine.augmentation.flip);
     EXPECT_FALSE(load_dataset("glyphs:" + dir.path()).augmentation.flip);
-    const auto pixels = fine.train.images.span<std::uint8_t>();
+    const auto pixels = train_of(fine).images.span<std::uint8_t>();
     for (int p = 0; p < 1024; ++p)
       for (int c = 0; c < 3; ++c)
         ASSERT_EQ(pixels[3072 + p * 3 + c], (2 + 7 * c + p) % 256) << p << ", " << c;
@@ -204,8 +211,8 @@ TEST(Cifar, ReadsBothFormatsPlainAndGzip) {
     test.erase(test.begin());
     write_data(dir / "test_batch.bin", test, gzip);
     const Dataset ten = load_dataset("cifar10:" + dir.path());
-    expect_labels(ten.train, labels);
-    EXPECT_EQ(ten.input.classes, 10);
+    expect_labels(train_of(ten), labels);
+    EXPECT_EQ(ten.facts.input.classes, 10);
   }
 }
 
@@ -237,14 +244,14 @@ TEST(Cifar, NamesWhatIsWrongWithAFile) {
 
 TEST(Datasets, DigitsComeWithTheProject) {
   const Dataset data = load_dataset("digits");
-  EXPECT_EQ(data.train.images.shape(), (Shape{1433, 8, 8, 1}));
-  EXPECT_EQ(data.test.images.shape(), (Shape{364, 8, 8, 1}));
-  EXPECT_EQ(data.input.classes, 10);
+  EXPECT_EQ(train_of(data).images.shape(), (Shape{1433, 8, 8, 1}));
+  EXPECT_EQ(test_of(data).images.shape(), (Shape{364, 8, 8, 1}));
+  EXPECT_EQ(data.facts.input.classes, 10);
   EXPECT_FALSE(data.augmentation.flip);
-  EXPECT_EQ(known_set("digits")->input, data.input);
-  EXPECT_EQ(known_set("digits")->samples, data.train.size());
+  EXPECT_EQ(known_set("digits")->input, data.facts.input);
+  EXPECT_EQ(known_set("digits")->samples, train_of(data).size());
   std::array<int, 10> counts{};
-  for (const std::int32_t label : data.test.labels.span<std::int32_t>()) ++counts[label];
+  for (const std::int32_t label : test_of(data).labels.span<std::int32_t>()) ++counts[label];
   EXPECT_EQ(counts, (std::array<int, 10>{36, 37, 36, 37, 37, 37, 37, 36, 35, 36}));
 }
 
@@ -283,10 +290,10 @@ TEST(Datasets, WrongSpecificationsAreWrongUsage) {
 
 TEST(Datasets, ResizesAtLoading) {
   const Dataset data = load_dataset("digits", {.input = ImageSize{3, 4, 2}});
-  EXPECT_EQ(data.train.images.shape(), (Shape{1433, 4, 2, 3}));
-  EXPECT_EQ(data.test.images.shape(), (Shape{364, 4, 2, 3}));
-  EXPECT_EQ(data.input.size.text(), "3x4x2");
-  EXPECT_EQ(data.normalization.mean.size(), 3u);
+  EXPECT_EQ(train_of(data).images.shape(), (Shape{1433, 4, 2, 3}));
+  EXPECT_EQ(test_of(data).images.shape(), (Shape{364, 4, 2, 3}));
+  EXPECT_EQ(data.facts.input.size.text(), "3x4x2");
+  EXPECT_EQ(data.facts.normalization.mean.size(), 3u);
   EXPECT_EQ(load_dataset("digits", {.input = ImageSize{1, 32, 32}}).augmentation.crop_padding, 4);
   expect_error<UsageError>(
       [] {
@@ -302,12 +309,12 @@ TEST(Synthetic, DependsOnTheSeedAlone) {
   const Dataset same_seed = load_dataset("synthetic:3x7x5x4x41", {.seed = 3});
   set_num_threads(threads);
   const Dataset other = load_dataset("synthetic:3x7x5x4x41", {.seed = 4});
-  EXPECT_EQ(one.train.images.shape(), (Shape{41, 7, 5, 3}));
-  EXPECT_EQ(one.test.images.shape(), (Shape{8, 7, 5, 3}));
+  EXPECT_EQ(train_of(one).images.shape(), (Shape{41, 7, 5, 3}));
+  EXPECT_EQ(test_of(one).images.shape(), (Shape{8, 7, 5, 3}));
   EXPECT_EQ(known_set("synthetic:3x7x5x4x41")->input.classes, 4);
-  EXPECT_TRUE(same(one.train.images, same_seed.train.images));
-  EXPECT_FALSE(same(one.train.images, other.train.images));
-  EXPECT_FALSE(same(one.train.images.slice(0, one.test.images.shape()), one.test.images));
+  EXPECT_TRUE(same(train_of(one).images, train_of(same_seed).images));
+  EXPECT_FALSE(same(train_of(one).images, train_of(other).images));
+  EXPECT_FALSE(same(train_of(one).images.slice(0, test_of(one).images.shape()), test_of(one).images));
 }
 
 /// The nearest class mean of the training images must classify the test images: there is something to learn.
@@ -317,16 +324,16 @@ TEST(Synthetic, CanBeLearned) {
   std::array<std::array<double, kPixels>, kClasses> mean{};
   for (int n = 0; n < 200; ++n)
     for (int p = 0; p < kPixels; ++p)
-      mean[data.train.labels.span<std::int32_t>()[n]][p] +=
-          data.train.images.span<std::uint8_t>()[n * kPixels + p] / 40.0;
+      mean[train_of(data).labels.span<std::int32_t>()[n]][p] +=
+          train_of(data).images.span<std::uint8_t>()[n * kPixels + p] / 40.0;
   int right = 0;
   for (int n = 0; n < 40; ++n) {
     std::array<double, kClasses> distance{};
     for (int k = 0; k < kClasses; ++k)
       for (int p = 0; p < kPixels; ++p)
-        distance[k] += std::pow(mean[k][p] - data.test.images.span<std::uint8_t>()[n * kPixels + p], 2);
+        distance[k] += std::pow(mean[k][p] - test_of(data).images.span<std::uint8_t>()[n * kPixels + p], 2);
     right +=
-        std::ranges::min_element(distance) - distance.begin() == data.test.labels.span<std::int32_t>()[n];
+        std::ranges::min_element(distance) - distance.begin() == test_of(data).labels.span<std::int32_t>()[n];
   }
   EXPECT_EQ(right, 40);
 }

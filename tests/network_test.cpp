@@ -11,7 +11,7 @@ namespace ssn::test {
 namespace {
 
 /// The plan of the network without sharing; nothing is allocated.
-Plan dense_plan(const std::string& name, const ImageTask& task) {
+Plan dense_plan(const std::string& name, const NetworkTask& task) {
   Parameters parameters;
   SharedWeights weights(parameters, {.budget = Budget::parse("dense")});
   const auto network = make_network(name, task, {weights, parameters});
@@ -74,7 +74,7 @@ TEST(Networks, wrn_50_2_counts_to_the_last_parameter) {
 }
 
 TEST(Networks, wrn_50_2_trains_on_a_small_image) {
-  const ImageTask task{3, 40, 33, 5};
+  const NetworkTask task{3, 40, 33, 5};
   Parameters parameters;
   SharedWeights weights(parameters, {.budget = Budget::parse("dense")});
   const auto network = make_network("wrn-50-2", task, {weights, parameters}, {.width = 0.07});
@@ -84,7 +84,7 @@ TEST(Networks, wrn_50_2_trains_on_a_small_image) {
   for (std::int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = static_cast<float>(std::sin(0.7 * i));
   Tensor labels = Tensor::empty({3}, DType::i32);
   for (int i = 0; i < 3; ++i) labels.data<std::int32_t>()[i] = i;
-  const Var logits = network->forward(Var::constant(x), true);
+  const Var logits = network->forward({.images = x}, {.training = true});
   ASSERT_EQ(logits.shape(), (Shape{3, 5}));
   backward(cross_entropy(logits, labels, 0, 1));
   weights.finish_backward();
@@ -101,7 +101,7 @@ TEST(Networks, wrn_50_2_trains_on_a_small_image) {
 
 // Zagoruyko and Komodakis (2016), table 9 and He et al. (2016), section 4.2; multiply-adds.
 TEST(Networks, take_the_known_number_of_flops) {
-  const ImageTask cifar{3, 32, 32, 10};
+  const NetworkTask cifar{3, 32, 32, 10};
   EXPECT_EQ(forward_flops("resnet-20", cifar) / 2, 40'551'040);  // published as 41 million
   const auto start = std::chrono::steady_clock::now();
   EXPECT_NEAR(forward_flops("wrn-28-10", cifar) / 2, 5.2e9, 0.06e9);
@@ -121,7 +121,7 @@ TEST(Networks, take_the_known_number_of_flops) {
 }
 
 TEST(Networks, reduced_to_the_largest_size_that_fits) {
-  const ImageTask task{3, 32, 32, 10};
+  const NetworkTask task{3, 32, 32, 10};
   for (const std::string name : {"wrn-10-1", "wrn-22-3", "resnet-32", "wrn-50-2"})
     for (const auto count : {&Outline::shareable, &Outline::original}) {
       const auto at = [&](const NetworkSize& size) { return (outline(name, task, size).*count)(); };
@@ -150,7 +150,7 @@ TEST(Networks, reduced_to_the_largest_size_that_fits) {
 }
 
 TEST(Networks, shortened_only_where_narrowing_is_not_enough) {
-  const ImageTask task{1, 9, 9, 3};
+  const NetworkTask task{1, 9, 9, 3};
   const std::int64_t narrowest = outline("resnet-32", task, {0, 0}).shareable();
   EXPECT_EQ(reduced_size("resnet-32", task, &Outline::shareable, narrowest).removed, 0);
   const NetworkSize shorter = reduced_size("resnet-32", task, &Outline::shareable, narrowest - 1);
@@ -174,22 +174,24 @@ TEST(Networks, reduced_ones_run) {
       const auto network = make_network(name, {2, 13, 9, 3}, {weights, parameters}, size);
       weights.build();
       parameters.build();
-      const Var x = Var::constant(Tensor::full({2, 13, 9, 2}, 0.5, DType::f32));
-      EXPECT_EQ(network->forward(x, true).shape(), (Shape{2, 3})) << name << ' ' << size.width;
+      const Tensor x = Tensor::full({2, 13, 9, 2}, 0.5, DType::f32);
+      EXPECT_EQ(network->forward({.images = x}, {.training = true}).shape(), (Shape{2, 3}))
+          << name << ' ' << size.width;
     }
 }
 
 TEST(Networks, forward_any_image_size_and_class_count) {
   for (const std::string name : {"wrn-10-1", "resnet-20"})
-    for (const ImageTask& task :
-         {ImageTask{1, 8, 8, 10}, ImageTask{3, 32, 32, 7}, ImageTask{2, 13, 9, 3}, ImageTask{1, 1, 1, 2}}) {
+    for (const NetworkTask& task : {NetworkTask{1, 8, 8, 10}, NetworkTask{3, 32, 32, 7},
+                                    NetworkTask{2, 13, 9, 3}, NetworkTask{1, 1, 1, 2}}) {
       Parameters parameters;
       SharedWeights weights(parameters, {.budget = Budget::parse("20%")});
       const auto network = make_network(name, task, {weights, parameters});
       weights.build();
       parameters.build();
-      const Var x = Var::constant(Tensor::full({2, task.height, task.width, task.channels}, 0.5, DType::f32));
-      EXPECT_EQ(network->forward(x, true).shape(), (Shape{2, task.classes})) << name;
+      const Tensor x = Tensor::full({2, task.height, task.width, task.channels}, 0.5, DType::f32);
+      EXPECT_EQ(network->forward({.images = x}, {.training = true}).shape(), (Shape{2, task.classes}))
+          << name;
     }
 }
 

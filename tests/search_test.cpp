@@ -310,7 +310,7 @@ TEST(Export, ADenseNetworkWithTheWeightsIsTheSame) {
   SoloComm comm;
   TrainConfig config = stored_config(load_checkpoint(checkpoint), checkpoint);
   config.budget = "dense";
-  Model dense(config, stored_input(archive), Device::cpu);
+  Model dense(config, stored_facts(archive).input, Device::cpu);
   dense.build(comm);
   const std::vector<PlannedLayer>& layers = dense.plan().layers;
   EXPECT_EQ(printed["weights"], layers.size());
@@ -326,9 +326,8 @@ TEST(Export, ADenseNetworkWithTheWeightsIsTheSame) {
   for (const Parameters::Buffer& buffer : dense.parameters.buffers())
     buffer.tensor.copy_from(archive.tensor("statistics/" + buffer.name));
   dense.parameters.values_changed();
-  const Dataset dataset = load_dataset(config.data, {.input = {}, .seed = 5});
-  const Metrics metrics =
-      evaluate(comm, dense, Loader(dataset.test, evaluation_options(12, stored_normalization(archive))));
+  const Dataset dataset = load_dataset(config.data, {.seed = 5, .facts = stored_facts(archive)});
+  const Metrics metrics = evaluate(comm, dense, Loader(dataset.test, evaluation_options(12)));
   const Json measured = Json::parse(output_of(eval, {checkpoint, "--json", "--quiet", "--threads", "1"}));
   EXPECT_EQ(measured["test_loss"], rounded(metrics.loss()));
   EXPECT_EQ(measured["test_error1"], rounded(metrics.error1()));

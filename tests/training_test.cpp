@@ -1,6 +1,8 @@
 // ssn train and its fellows on one rank: bits, resumption, files, refusals.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include <cmath>
 #include <csignal>
 #include <thread>
@@ -217,7 +219,7 @@ TEST(Training, RefusesACheckpointOfAnotherRun) {
   EXPECT_TRUE(has(resumed({"--stop-after", "4"}), "is at step 5 already"));
   const std::string config = file_text(dir / "run/config.toml");
   EXPECT_TRUE(
-      has(resumed({"--data", "synthetic:1x9x6x3x50"}), "1x7x6 images of 3 classes, found 1x9x6 of 3"));
+      has(resumed({"--data", "synthetic:1x9x6x3x50"}), "1x7x6 images of 3 classes, found 1x9x6 images of 3 classes"));
   EXPECT_EQ(file_text(dir / "run/config.toml"), config);
   train_small({"--out", dir / "second", "--stop-after", "1"});
   const std::string second = file_text(dir / "second/checkpoint.h5");
@@ -303,15 +305,20 @@ TEST(Metrics, CountWrongAnswers) {
 }
 
 TEST(HoldOut, CutsTheSetInTwo) {
-  const ImageSet set = synthetic_images({{1, 3, 2}, 4}, 30, 1, 0);
+  const Samples set = std::make_shared<ImageSamples>(synthetic_images({{1, 3, 2}, 4}, 30, 1, 0),
+                                                     Augmentation{}, Normalization{});
   const Split split = hold_out(set, 0.25, 3);
-  EXPECT_EQ(split.held_out.size(), 7);
-  EXPECT_EQ(split.rest.size(), 23);
+  EXPECT_EQ(split.held_out->size(), 7);
+  EXPECT_EQ(split.rest->size(), 23);
   std::vector<std::string> seen, all;
-  auto collect = [](const ImageSet& from, auto& into) {
-    for (std::int64_t i = 0; i < from.size(); ++i) {
-      const auto* image = static_cast<const char*>(from.images.raw()) + i * 6;
-      into.push_back(std::string(image, 6) + fmt::format("{}", from.labels.data<std::int32_t>()[i]));
+  auto collect = [](const Samples& from, auto& into) {
+    std::vector<std::int32_t> every(from->size());
+    std::iota(every.begin(), every.end(), 0);
+    const Batch batch = from->make(every, Random(1, "unused"), false);
+    for (std::int64_t i = 0; i < from->size(); ++i) {
+      const auto* image = reinterpret_cast<const char*>(batch.images.data<float>() + i * 6);
+      into.push_back(std::string(image, 6 * sizeof(float)) +
+                     fmt::format("{}", batch.labels.data<std::int32_t>()[i]));
     }
   };
   collect(split.rest, seen);
@@ -321,7 +328,24 @@ TEST(HoldOut, CutsTheSetInTwo) {
   std::sort(seen.begin(), seen.end());
   std::sort(all.begin(), all.end());
   EXPECT_EQ(seen, all);
-  EXPECT_EQ(hold_out(set, 0, 3).rest.size(), 30);
+  EXPECT_EQ(hold_out(set, 0, 3).rest->size(), 30);
+  EXPECT_EQ(hold_out(set, 0, 3).held_out, nullptr);
+}
+
+/// A sample is changed as it would be in the whole set.
+TEST(HoldOut, LeavesRandomChangesAsTheyWere) {
+  const Samples set =
+      std::make_shared<ImageSamples>(synthetic_images({{1, 5, 4}, 4}, 20, 1, 0),
+                                     Augmentation{.flip = true, .crop_padding = 2}, Normalization{});
+  const Samples part = subset(set, {17, 3, 8});
+  const Random random(4, "changes");
+  const std::vector<std::int32_t> two = {2, 1}, same = {8, 3};
+  const auto pixels = [&](const Samples& from, const std::vector<std::int32_t>& of) {
+    const Batch batch = from->make(of, random, true);
+    const auto span = batch.images.span<float>();
+    return std::vector<float>(span.begin(), span.end());
+  };
+  EXPECT_EQ(pixels(part, two), pixels(set, same));
 }
 
 TEST(Config, EpochsOfTheSteps) {

@@ -30,18 +30,19 @@ int eval(Comm& comm, const Arguments& arguments) {
   const Archive archive = load_checkpoint(path);
   TrainConfig config = stored_config(archive, path);
   config.weights = name_of(WeightPolicy::eager);  // generated once
-  const InputShape input = stored_input(archive);
+  const DataFacts facts = stored_facts(archive);
+  const InputShape& input = facts.input;
   Model model(config, input, choose_device(device));
-  choose_threads(comm, threads, useful_threads(model.plan(), input.size, batch / comm.size()));
+  choose_threads(comm, threads, useful_threads(model.plan(), input, batch / comm.size()));
   model.build(comm);
   restore_model(model, archive);
 
   if (data.empty()) data = config.data;
   const Dataset dataset =
-      load_dataset(data, {.input = input.size, .seed = static_cast<std::uint64_t>(config.seed)});
-  check_usage(dataset.input.classes == input.classes, "eval", "the network knows {} classes, {} has {}",
-              input.classes, data, dataset.input.classes);
-  const Loader loader(dataset.test, evaluation_options(batch, stored_normalization(archive)));
+      load_dataset(data, {.seed = static_cast<std::uint64_t>(config.seed), .facts = facts});
+  check_usage(dataset.facts.input == input, "eval", "the network reads {}, {} has {}", input.text(), data,
+              dataset.facts.input.text());
+  const Loader loader(dataset.test, evaluation_options(batch));
   const Metrics metrics = evaluate(comm, model, loader);
   if (json) {
     const nlohmann::ordered_json out = {{"network", config.model},
@@ -54,7 +55,7 @@ int eval(Comm& comm, const Arguments& arguments) {
                                         {"test_loss", rounded(metrics.loss())}};
     print_result(comm, out.dump());
   } else {
-    print_result(comm, fmt::format("{} on {}: error@1 {:.2f}%, error@5 {:.2f}%, loss {:.4f} ({} samples)",
+    print_result(comm, fmt::format("{} on {}: error@1 {:.2f}%, error@5 {:.2f}%, loss {:.4f} ({} predictions)",
                                    config.model, data, metrics.error1(), metrics.error5(), metrics.loss(),
                                    metrics.samples()));
   }

@@ -47,7 +47,7 @@ int export_weights(Comm& comm, const Arguments& arguments) {
   const Archive archive = load_checkpoint(path);
   TrainConfig config = stored_config(archive, path);
   config.weights = name_of(WeightPolicy::eager);
-  Model model(config, stored_input(archive), Device::cpu);
+  Model model(config, stored_facts(archive).input, Device::cpu);
   model.build(comm);
   restore_model(model, archive);
   const Archive result = exported(model, archive);

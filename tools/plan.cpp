@@ -44,7 +44,7 @@ int plan(Comm& comm, const Arguments& arguments) {
   const Model model(config, input, Device::cpu);
   const Plan& plan = model.plan();
   const Cost costs = cost(plan);
-  const ImageTask task{input.size.channels, input.size.height, input.size.width, input.classes};
+  const NetworkTask task = task_of(input);
   const NetworkSize size = model.reduction() ? model.reduction()->size : NetworkSize{};
   const std::int64_t images = std::max<std::int64_t>(1, config.batch / (comm.size() * config.micro_batches));
   const Work works = work(plan, forward_flops(config.model, task, size), images);
@@ -58,8 +58,8 @@ int plan(Comm& comm, const Arguments& arguments) {
     print_result(comm, out.dump(1));
     return 0;
   }
-  std::string out = fmt::format("{} for {} images{}, {} classes\n", config.model, input.size.text(),
-                                config.input.empty() ? fmt::format(" ({})", config.data) : "", input.classes);
+  std::string out = fmt::format("{} for {}{}\n", config.model, input.text(),
+                                config.input.empty() ? fmt::format(" ({})", config.data) : "");
   if (model.reduction()) out += text(*model.reduction()) + "\n";
   out += fmt::format("\n{}\n{}\n{}", text(plan), text(costs), text(works));
   const std::string lines = advice(plan, costs, works);

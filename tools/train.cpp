@@ -136,8 +136,9 @@ std::string trace_file(const Comm& comm, const fs::path& path) {
 void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset) {
   const TrainConfig& c = command.config;
   std::string mine =
-      fmt::format("{} training and {} test images, --epochs {} --micro-batches {} --eval-every {}",
-                  dataset.train.size(), dataset.test.size(), c.epochs, c.micro_batches, c.eval_every);
+      fmt::format("{} training and {} test samples of {}, --epochs {} --micro-batches {} --eval-every {}",
+                  dataset.train->size(), dataset.test->size(), dataset.facts.input.text(), c.epochs,
+                  c.micro_batches, c.eval_every);
   for (const auto& [name, value] : identity(c)) mine += fmt::format(" --{} {}", name, value);
   mine += fmt::format(" --stop-after {}", command.run.stop_after);
   std::string first = mine;
@@ -167,7 +168,7 @@ void check_before_search(const TrainConfig& config, const InputShape& input, Dev
 }
 
 /// Returns the seconds it took.
-double search(Comm& comm, TrainConfig& config, const Dataset& dataset, const ImageSet& set,
+double search(Comm& comm, TrainConfig& config, const Dataset& dataset, const Samples& set,
               const RunDirectory& directory) {
   Search found = search_mapping(comm, config, dataset, set);
   directory.write(comm, "mapping.json", mapping_text(found.mapping));
@@ -190,30 +191,31 @@ int train(Comm& comm, const Arguments& arguments) {
   const Device device = choose_device(config.device);
   if (!run.trace.empty()) start_trace();
 
-  const Dataset dataset = load_dataset(config.data, dataset_options(config));
+  const Dataset dataset = load_dataset(config.data, dataset_options(config, options));
   use_defaults_of(dataset, options, config);
-  Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
-  check_parts(comm, config, split.rest.size());
+  const Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
+  check_parts(comm, config, split.rest->size());
   const bool searches = !checkpoint && learns_mapping(config);
   if (!checkpoint) read_mapping_file(comm, config);
   std::optional<Model> model;
   if (searches)
-    check_before_search(config, dataset.input, device);
+    check_before_search(config, dataset.facts.input, device);
   else
-    model.emplace(config, dataset.input, device);
+    model.emplace(config, dataset.facts.input, device);
   check_alike(comm, command, dataset);
   const RunDirectory directory(comm, {run.out, run.resume, config.model, config.mapping, run.overwrite});
   double search_seconds = 0;
   if (searches) {
     search_seconds = search(comm, config, dataset, split.rest, directory);
-    model.emplace(config, dataset.input, device);
+    model.emplace(config, dataset.facts.input, device);
   }
   const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
-  choose_threads(comm, config.threads, useful_threads(model->plan(), dataset.input.size, part));
+  choose_threads(comm, config.threads, useful_threads(model->plan(), dataset.facts.input, part));
   describe(comm, config, *model);
   model->build(comm);
   const std::string config_text = options.to_toml();
-  Trainer trainer(comm, *model, {config, dataset, std::move(split), &directory, config_text, run.stop_after});
+  Trainer trainer(comm, *model,
+                  {config, dataset, split.rest, split.held_out, &directory, config_text, run.stop_after});
   if (checkpoint) trainer.resume(*checkpoint);
   checkpoint.reset();
   if (!run.trace.empty()) atomic_write_text(trace_file(comm, run.trace), "");  // finds out now if it cannot

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/var.h"
+#include "layers/layer.h"
 
 namespace ssn {
 
@@ -18,12 +18,28 @@ struct NetworkSize {
   int blocks(int published) const { return std::max(1, published - removed); }
 };
 
+/// What a network is made for: images of a size and of `classes`; or, where `length` is not 0, text in
+/// sequences of at most that many tokens, each one of `vocabulary`.
+struct NetworkTask {
+  std::int64_t channels = 0, height = 0, width = 0;
+  std::int64_t classes = 0;
+  std::int64_t length = 0, vocabulary = 0;
+};
+
+/// What networks read; each reads the fields of its kind.
+struct NetworkInput {
+  Tensor images = {};     // (n, h, w, c), of the parameters' type
+  Tensor tokens = {};     // i32 (n, length)
+  Tensor lengths = {};    // i32 (n): what lies behind in a row of tokens is padding, which nothing attends to
+  Tensor predicted = {};  // i32 (m): the rows of (n · length), rising, whose token is to be predicted
+};
+
 /// A network: its constructor asks a Scope for weights and parameters, forward() uses each weight once.
 class Network {
  public:
   virtual ~Network() = default;
-  /// x (n, h, w, c) → logits (n, classes). Training: batch statistics, running ones updated.
-  virtual Var forward(const Var& x, bool training) const = 0;
+  /// Logits: images (n, classes), text (m, vocabulary).
+  virtual Var forward(const NetworkInput& input, const Pass& pass) const = 0;
 };
 
 }  // namespace ssn

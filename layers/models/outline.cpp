@@ -45,26 +45,40 @@ std::int64_t Outline::shareable() const {
   return sum;
 }
 
-Outline outline(std::string_view network, const ImageTask& task, const NetworkSize& size) {
+Outline outline(std::string_view network, const NetworkTask& task, const NetworkSize& size) {
   Recorder recorder;
   Parameters parameters;
   make_network(network, task, {recorder, parameters}, size);
   return {std::move(recorder.requests), parameters.count(Section::ordinary)};
 }
 
-double forward_flops(std::string_view network, const ImageTask& task, const NetworkSize& size) {
+NetworkInput zeros_for(const NetworkTask& task, std::int64_t n) {
+  if (task.length == 0)
+    return {.images = Tensor::zeros({n, task.height, task.width, task.channels}, DType::f32)};
+  const std::int64_t predicted =
+      n * std::max<std::int64_t>(1, std::llround(0.15 * static_cast<double>(task.length)));
+  NetworkInput input{.tokens = Tensor::zeros({n, task.length}, DType::i32),
+                     .lengths = Tensor::zeros({n}, DType::i32),
+                     .predicted = Tensor::zeros({predicted}, DType::i32)};
+  std::ranges::fill(input.lengths.span<std::int32_t>(), static_cast<std::int32_t>(task.length));
+  std::int32_t row = 0;
+  for (std::int32_t& p : input.predicted.span<std::int32_t>()) p = row++;
+  return input;
+}
+
+double forward_flops(std::string_view network, const NetworkTask& task, const NetworkSize& size) {
   const NoGrad no_grad;
   Recorder recorder;
   Parameters parameters;
   const auto made = make_network(network, task, {recorder, parameters}, size);
   parameters.build();
-  const Var image = Var::constant(Tensor::full({1, task.height, task.width, task.channels}, 0, DType::f32));
+  const NetworkInput input = zeros_for(task, 1);
   const FlopCounter counter;
-  made->forward(image, false);
+  made->forward(input, {});
   return counter.flops();
 }
 
-NetworkSize reduced_size(std::string_view network, const ImageTask& task,
+NetworkSize reduced_size(std::string_view network, const NetworkTask& task,
                          std::int64_t (Outline::*count)() const, std::int64_t limit) {
   const auto parameters = [&](double width, int removed) {
     return (outline(network, task, {width, removed}).*count)();

@@ -17,15 +17,18 @@ struct Outline {
   /// Trainable in all, without sharing.
   std::int64_t original() const { return shareable() + ordinary; }
 };
-Outline outline(std::string_view network, const ImageTask& task, const NetworkSize& size = {});
+Outline outline(std::string_view network, const NetworkTask& task, const NetworkSize& size = {});
 
-/// FLOPs of the convolutions and linear layers in a forward pass of one image (autograd/flops.h). Runs it, on
-/// zeros: the memory of the largest weight and of the activations.
-double forward_flops(std::string_view network, const ImageTask& task, const NetworkSize& size = {});
+/// n samples of zeros, as the networks made for a task read them; of each sequence 15% is to be predicted.
+NetworkInput zeros_for(const NetworkTask& task, std::int64_t n);
+
+/// FLOPs of the convolutions and linear layers in a forward pass of one sample (autograd/flops.h). Runs it,
+/// on zeros: the memory of the largest weight and of the activations.
+double forward_flops(std::string_view network, const NetworkTask& task, const NetworkSize& size = {});
 
 /// The largest size of a network at which `(outline.*count)()` is at most `limit`: narrower, and only if one
 /// channel everywhere is too much, shorter. If nothing fits, a UsageError that says the least possible.
-NetworkSize reduced_size(std::string_view network, const ImageTask& task,
+NetworkSize reduced_size(std::string_view network, const NetworkTask& task,
                          std::int64_t (Outline::*count)() const, std::int64_t limit);
 
 }  // namespace ssn

@@ -11,8 +11,8 @@ CifarResNet::Block::Block(const Scope& scope, std::int64_t in, std::int64_t out,
       conv2(scope.at("conv2"), out, out, {}),
       bn2(scope.at("bn2"), out) {}
 
-Var CifarResNet::Block::operator()(const Var& x, bool training) const {
-  const Var residual = bn2(conv2(bn1(conv1(x), training, true)), training, false);
+Var CifarResNet::Block::operator()(const Var& x, const Pass& pass) const {
+  const Var residual = bn2(conv2(bn1(conv1(x), pass, true)), pass, false);
   if (in == out && stride == 1) return relu(add(residual, x));
   const Var subsampled = avg_pool(x, {.kernel = {1, 1}, .stride = {stride, stride}});
   return relu(add(residual, pad_channels(subsampled, (out - in) / 2, out)));
@@ -39,9 +39,9 @@ CifarResNet::CifarResNet(const Scope& scope, int depth, std::int64_t channels, s
       }()),
       fc_(scope.at("fc"), size.channels(64), classes) {}
 
-Var CifarResNet::forward(const Var& x, bool training) const {
-  Var h = bn1_(conv1_(x), training, true);
-  for (const Block& block : blocks_) h = block(h, training);
+Var CifarResNet::forward(const NetworkInput& input, const Pass& pass) const {
+  Var h = bn1_(conv1_(Var::constant(input.images)), pass, true);
+  for (const Block& block : blocks_) h = block(h, pass);
   return fc_(global_avg_pool(h));
 }
 

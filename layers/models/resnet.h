@@ -15,12 +15,12 @@ class CifarResNet : public Network {
  public:
   CifarResNet(const Scope& scope, int depth, std::int64_t channels, std::int64_t classes,
               const NetworkSize& size = {});
-  Var forward(const Var& x, bool training) const override;
+  Var forward(const NetworkInput& input, const Pass& pass) const override;
 
  private:
   struct Block {
     Block(const Scope& scope, std::int64_t in, std::int64_t out, std::int64_t stride);
-    Var operator()(const Var& x, bool training) const;
+    Var operator()(const Var& x, const Pass& pass) const;
 
     std::int64_t in, out, stride;
     Conv2d conv1;

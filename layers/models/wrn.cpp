@@ -12,9 +12,9 @@ WideResNet::Block::Block(const Scope& scope, std::int64_t in, std::int64_t out, 
                      Conv2d::Options{.kernel = 1, .stride = stride, .padding = 0});
 }
 
-Var WideResNet::Block::operator()(const Var& x, bool training) const {
-  const Var active = bn1(x, training, true);
-  const Var residual = conv2(bn2(conv1(active), training, true));
+Var WideResNet::Block::operator()(const Var& x, const Pass& pass) const {
+  const Var active = bn1(x, pass, true);
+  const Var residual = conv2(bn2(conv1(active), pass, true));
   return add(residual, shortcut ? (*shortcut)(active) : x);
 }
 
@@ -40,10 +40,10 @@ WideResNet::WideResNet(const Scope& scope, int depth, int width, std::int64_t ch
       bn_(scope.at("bn"), size.channels(std::int64_t{64} * width)),
       fc_(scope.at("fc"), size.channels(std::int64_t{64} * width), classes) {}
 
-Var WideResNet::forward(const Var& x, bool training) const {
-  Var h = conv1_(x);
-  for (const Block& block : blocks_) h = block(h, training);
-  return fc_(global_avg_pool(bn_(h, training, true)));
+Var WideResNet::forward(const NetworkInput& input, const Pass& pass) const {
+  Var h = conv1_(Var::constant(input.images));
+  for (const Block& block : blocks_) h = block(h, pass);
+  return fc_(global_avg_pool(bn_(h, pass, true)));
 }
 
 }  // namespace ssn

@@ -16,12 +16,12 @@ class WideResNet : public Network {
  public:
   WideResNet(const Scope& scope, int depth, int width, std::int64_t channels, std::int64_t classes,
              const NetworkSize& size = {});
-  Var forward(const Var& x, bool training) const override;
+  Var forward(const NetworkInput& input, const Pass& pass) const override;
 
  private:
   struct Block {
     Block(const Scope& scope, std::int64_t in, std::int64_t out, std::int64_t stride);
-    Var operator()(const Var& x, bool training) const;
+    Var operator()(const Var& x, const Pass& pass) const;
 
     BatchNorm bn1;
     Conv2d conv1;

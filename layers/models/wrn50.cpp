@@ -22,9 +22,9 @@ WideResNet50::Block::Block(const Scope& scope, std::int64_t in, std::int64_t inn
       filter(scope, "conv2", "bn2", inner, inner, {.stride = stride}),
       expand(scope, "conv3", "bn3", inner, out, point(1), 0) {}
 
-Var WideResNet50::Block::operator()(const Var& x, bool training) const {
-  const Var residual = expand(filter(reduce(x, training, true), training, true), training, false);
-  return relu(add(residual, shortcut ? (*shortcut)(x, training, false) : x));
+Var WideResNet50::Block::operator()(const Var& x, const Pass& pass) const {
+  const Var residual = expand(filter(reduce(x, pass, true), pass, true), pass, false);
+  return relu(add(residual, shortcut ? (*shortcut)(x, pass, false) : x));
 }
 
 WideResNet50::WideResNet50(const Scope& scope, int width, std::int64_t channels, std::int64_t classes,
@@ -49,10 +49,10 @@ WideResNet50::WideResNet50(const Scope& scope, int width, std::int64_t channels,
       }()),
       fc_(scope.at("fc"), size.channels(2048), classes) {}
 
-Var WideResNet50::forward(const Var& x, bool training) const {
-  Var h = stem3_(stem2_(stem1_(x, training, true), training, true), training, true);
+Var WideResNet50::forward(const NetworkInput& input, const Pass& pass) const {
+  Var h = stem3_(stem2_(stem1_(Var::constant(input.images), pass, true), pass, true), pass, true);
   h = max_pool(h, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
-  for (const Block& block : blocks_) h = block(h, training);
+  for (const Block& block : blocks_) h = block(h, pass);
   return fc_(global_avg_pool(h));
 }
 

@@ -19,20 +19,20 @@ class WideResNet50 : public Network {
  public:
   WideResNet50(const Scope& scope, int width, std::int64_t channels, std::int64_t classes,
                const NetworkSize& size = {});
-  Var forward(const Var& x, bool training) const override;
+  Var forward(const NetworkInput& input, const Pass& pass) const override;
 
  private:
   struct ConvNorm {
     ConvNorm(const Scope& scope, std::string_view conv, std::string_view bn, std::int64_t in,
              std::int64_t out, const Conv2d::Options& options, double initial_gain = 1);
-    Var operator()(const Var& x, bool training, bool relu) const { return bn(conv(x), training, relu); }
+    Var operator()(const Var& x, const Pass& pass, bool relu) const { return bn(conv(x), pass, relu); }
 
     Conv2d conv;
     BatchNorm bn;
   };
   struct Block {
     Block(const Scope& scope, std::int64_t in, std::int64_t inner, std::int64_t out, std::int64_t stride);
-    Var operator()(const Var& x, bool training) const;
+    Var operator()(const Var& x, const Pass& pass) const;
 
     std::optional<ConvNorm> shortcut;  // 1×1, where the shape changes
     ConvNorm reduce, filter, expand;   // 1×1, 3×3, 1×1

@@ -36,8 +36,9 @@ std::vector<std::string> network_names() {
   return names;
 }
 
-std::unique_ptr<Network> make_network(std::string_view name, const ImageTask& t, const Scope& scope,
+std::unique_ptr<Network> make_network(std::string_view name, const NetworkTask& t, const Scope& scope,
                                       const NetworkSize& size) {
+  check_usage(t.length == 0, "network", "{} reads images, not text", name);
   check_usage(t.channels > 0 && t.height > 0 && t.width > 0 && t.classes > 1, "network",
               "needs images of at least one pixel and two classes, found {}x{}x{} and {} classes", t.channels,
               t.height, t.width, t.classes);

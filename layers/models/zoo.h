@@ -8,15 +8,10 @@
 
 namespace ssn {
 
-/// What a network for images is made for.
-struct ImageTask {
-  std::int64_t channels, height, width;
-  std::int64_t classes;
-};
-
 /// The network of this name, its weights and parameters asked for in `scope`. An unknown name is a UsageError
-/// with the nearest known one; so is an image too small for it.
-std::unique_ptr<Network> make_network(std::string_view name, const ImageTask& task, const Scope& scope,
+/// with the nearest known one; so are images too small for it, and text for a network of
+/// images.
+std::unique_ptr<Network> make_network(std::string_view name, const NetworkTask& task, const Scope& scope,
                                       const NetworkSize& size = {});
 /// Names and patterns that make_network knows, for help texts: "wrn-<depth>-<width>", "wrn-50-2",
 /// "resnet-20", ...

@@ -91,7 +91,7 @@ std::string text(const Reduction& r) {
                      grouped(r.original), grouped(r.shareable));
 }
 
-Setting setting(const TrainConfig& c, const ImageTask& task) {
+Setting setting(const TrainConfig& c, const NetworkTask& task) {
   PlanOptions options = plan_options(c);
   if (c.baseline == "none") return {std::move(options), {}};
   check_flags(c, options);

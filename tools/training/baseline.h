@@ -27,6 +27,6 @@ struct Setting {
 /// 2019): a bank of templates for each type and shape of layers, the coefficients trained as they are. Both
 /// are functions of the configuration and the task alone. Flags that contradict a baseline, and budgets that
 /// are too small for it, are a UsageError.
-Setting setting(const TrainConfig& config, const ImageTask& task);
+Setting setting(const TrainConfig& config, const NetworkTask& task);
 
 }  // namespace ssn

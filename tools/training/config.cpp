@@ -124,18 +124,20 @@ std::int64_t usual_batch(std::int64_t samples) {
 void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig& c) {
   const bool digits = dataset.name == "digits";
   if (!options.given("epochs") && digits) c.epochs = 60;
-  if (!options.given("batch")) c.batch = usual_batch(dataset.train.size());
-  if (!options.given("flip")) c.flip = dataset.augmentation.flip;
-  if (!options.given("crop")) c.crop = dataset.augmentation.crop_padding;
+  if (!options.given("batch")) c.batch = usual_batch(dataset.train->size());
+  c.flip = dataset.augmentation.flip;
+  c.crop = dataset.augmentation.crop_padding;
   check_usage(c.warmup <= static_cast<double>(c.epochs), "train",
               "--warmup {} is longer than the run: --epochs is {}", c.warmup, c.epochs);
   parse_epochs(c.lr_steps);
 }
 
-DatasetOptions dataset_options(const TrainConfig& c) {
-  DatasetOptions options{.input = {}, .seed = static_cast<std::uint64_t>(c.seed)};
-  if (!c.input.empty()) options.input = ImageSize::parse(c.input);
-  return options;
+DatasetOptions dataset_options(const TrainConfig& c, const Options& options) {
+  DatasetOptions data{.seed = static_cast<std::uint64_t>(c.seed), .cutout = c.cutout};
+  if (!c.input.empty()) data.input = ImageSize::parse(c.input);
+  if (options.given("flip")) data.flip = c.flip;
+  if (options.given("crop")) data.crop_padding = c.crop;
+  return data;
 }
 
 bool learns_mapping(const TrainConfig& c) {
@@ -212,12 +214,13 @@ void choose_threads(Comm& comm, std::int64_t& threads, std::int64_t most) {
   if (comm.rank() == first) warn("{}", choice.warning);
 }
 
-std::int64_t useful_threads(const Plan& plan, const ImageSize& input, std::int64_t batch) {
-  // Every weight meets every place of the image once, if nothing is strided: half the operations of a forward
-  // pass, at most. The sample's small network has 0.4e9 a step, in which threads meet some 150 times.
+std::int64_t useful_threads(const Plan& plan, const InputShape& input, std::int64_t batch) {
+  // Every weight meets every token, or every place of the image if nothing is strided: half the operations of
+  // a forward pass, at most. The sample's small network has 0.4e9 a step, in which threads meet some 150
+  // times.
   constexpr double kWorkOfAThread = 1e9;
   const double work = static_cast<double>(plan.shareable) * static_cast<double>(batch) *
-                      static_cast<double>(input.height * input.width);
+                      static_cast<double>(std::max(input.length, input.size.height * input.size.width));
   return std::max<std::int64_t>(1, std::llround(std::min(work / kWorkOfAThread, 1e6)));
 }
 

@@ -63,7 +63,8 @@ void take_mapping(const Archive& archive, TrainConfig& config);
 /// The options that a checkpoint was trained with, and its labels; `path` names it in errors.
 TrainConfig stored_config(const Archive& archive, const std::string& path);
 
-DatasetOptions dataset_options(const TrainConfig& config);
+/// As the configuration says; what was not given stays as usual for the data.
+DatasetOptions dataset_options(const TrainConfig& config, const Options& options);
 PlanOptions plan_options(const TrainConfig& config);
 /// Of --device; auto is replaced by the device it stands for. No network runs on CUDA yet: that is a
 /// UsageError.
@@ -72,7 +73,7 @@ Device choose_device(std::string& device);
 /// where the launcher's binding slows the ranks down.
 void choose_threads(Comm& comm, std::int64_t& threads, std::int64_t most);
 /// More threads than this cost a step more in waiting for each other than they gain.
-std::int64_t useful_threads(const Plan& plan, const ImageSize& input, std::int64_t batch);
+std::int64_t useful_threads(const Plan& plan, const InputShape& input, std::int64_t batch);
 /// A step must have a sample for every rank and micro-batch.
 void check_parts(const Comm& comm, const TrainConfig& config, std::int64_t training_samples);
 

@@ -75,7 +75,7 @@ Found trivial_groups(int layers, int groups) {
   return found;
 }
 
-Found train_and_cluster(Model& model, const TrainConfig& config, const Dataset& dataset, const ImageSet& set,
+Found train_and_cluster(Model& model, const TrainConfig& config, const Dataset& dataset, const Samples& set,
                         int groups) {
   SoloComm solo;
   const int threads = num_threads();
@@ -84,7 +84,7 @@ Found train_and_cluster(Model& model, const TrainConfig& config, const Dataset& 
        model.plan().layers.size(), grouped(model.plan().budget), config.epochs, config.threads);
   model.build(solo);
   const TrainResult result =
-      Trainer(solo, model, {.config = config, .dataset = dataset, .split = {set, {}}}).run();
+      Trainer(solo, model, {.config = config, .dataset = dataset, .train = set, .validation = {}}).run();
   set_num_threads(threads);
   check(result.ending == Ending::complete && !StopSignals::arrived(), "search",
         "stopped by a signal before the groups were known: there is no checkpoint, start again");
@@ -126,10 +126,10 @@ Json mapping_json(const TrainConfig& config, const TrainConfig& searched, const 
 }
 
 /// What rank 0 does.
-Json search_alone(const TrainConfig& config, const Dataset& dataset, const ImageSet& set) {
+Json search_alone(const TrainConfig& config, const Dataset& dataset, const Samples& set) {
   TrainConfig searched = search_config(config);
-  Model model(searched, dataset.input, Device::cpu);
-  searched.threads = search_threads_of(config, model.plan(), dataset.input.size);
+  Model model(searched, dataset.facts.input, Device::cpu);
+  searched.threads = search_threads_of(config, model.plan(), dataset.facts.input);
   const int layers = static_cast<int>(model.plan().layers.size()), groups = static_cast<int>(config.groups);
   check_usage(groups >= 1 && groups <= layers, "search",
               "--groups {}: {} has {} layers, and each group needs one", groups, config.model, layers);
@@ -179,7 +179,7 @@ TrainConfig search_config(const TrainConfig& config) {
   return c;
 }
 
-std::int64_t search_threads_of(const TrainConfig& config, const Plan& plan, const ImageSize& input) {
+std::int64_t search_threads_of(const TrainConfig& config, const Plan& plan, const InputShape& input) {
   if (config.search_threads > 0) return config.search_threads;
   if (config.threads > 0) return config.threads;
   const Placement placement = find_placement(1);
@@ -188,7 +188,7 @@ std::int64_t search_threads_of(const TrainConfig& config, const Plan& plan, cons
                                 placement.node);
 }
 
-Search search_mapping(Comm& comm, const TrainConfig& config, const Dataset& dataset, const ImageSet& set) {
+Search search_mapping(Comm& comm, const TrainConfig& config, const Dataset& dataset, const Samples& set) {
   const Span span("search");
   const StopSignals signals;
   const auto start = std::chrono::steady_clock::now();

@@ -14,7 +14,7 @@ TrainConfig search_config(const TrainConfig& config);
 
 /// The threads of the preliminary training, of which its bits depend. They do not depend on the ranks: as
 /// many as the configuration says, or as are useful for a whole batch, but no more than the node has cores.
-std::int64_t search_threads_of(const TrainConfig& config, const Plan& plan, const ImageSize& input);
+std::int64_t search_threads_of(const TrainConfig& config, const Plan& plan, const InputShape& input);
 
 struct Search {
   Labels labels;                   // of every layer
@@ -28,7 +28,7 @@ struct Search {
 /// is one group, or one a layer. Rank 0 does it alone and the others sleep: the result is a function of the
 /// configuration, the data and the threads. Collective. A signal to rank 0 ends it with an Error on all
 /// ranks.
-Search search_mapping(Comm& comm, const TrainConfig& config, const Dataset& dataset, const ImageSet& set);
+Search search_mapping(Comm& comm, const TrainConfig& config, const Dataset& dataset, const Samples& set);
 
 /// "3 groups in 4.1 s, test error@1 9.1%", and a line a group with its layers.
 std::string groups_text(const Search& search);

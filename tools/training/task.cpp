@@ -2,30 +2,25 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <utility>
 
 #include "runtime/trace.h"
 
 namespace ssn {
-namespace {
 
-Tensor gather_rows(const Tensor& from, std::span<const std::int64_t> rows) {
-  std::vector<std::int64_t> extents(from.shape().begin(), from.shape().end());
-  const std::size_t row_bytes = from.bytes() / static_cast<std::size_t>(extents[0]);
-  extents[0] = std::ssize(rows);
-  Tensor to = Tensor::empty(Shape(std::span<const std::int64_t>(extents)), from.dtype());
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const char* source = static_cast<const char*>(from.raw()) + static_cast<std::size_t>(rows[i]) * row_bytes;
-    std::copy(source, source + row_bytes, static_cast<char*>(to.raw()) + i * row_bytes);
-  }
-  return to;
+NetworkTask task_of(const InputShape& input) {
+  return {.channels = input.size.channels,
+          .height = input.size.height,
+          .width = input.size.width,
+          .classes = input.classes,
+          .length = input.length,
+          .vocabulary = input.vocabulary};
 }
 
-ImageTask task_of(const InputShape& input) {
-  return {input.size.channels, input.size.height, input.size.width, input.classes};
+NetworkInput network_input(const Batch& batch, Device device) {
+  const auto moved = [&](const Tensor& t) { return t ? t.to(device) : t; };
+  return {moved(batch.images), moved(batch.tokens), moved(batch.lengths), moved(batch.predicted)};
 }
-
-}  // namespace
 
 Model::Model(const TrainConfig& config, const InputShape& input, Device device)
     : Model(config, input, device, setting(config, task_of(input))) {}
@@ -82,16 +77,37 @@ Metrics evaluate(Comm& comm, Model& model, const Loader& loader) {
     const Batch batch = loader.batch(0, step, comm.rank(), comm.size());
     if (batch.size() == 0) continue;
     const Device device = model.parameters.device();
-    const Tensor labels = batch.labels.to(device);
-    const Var logits = model.network->forward(Var::constant(batch.images.to(device)), false);
-    const Var loss = cross_entropy(logits, labels, 0, 1);
+    const Var logits = model.network->forward(network_input(batch, device), {});
+    const Var loss = cross_entropy(logits, batch.labels.to(device), 0, 1);
     metrics.add(logits.value(), batch.labels, *loss.value().to(Device::cpu).data<float>());
   }
   metrics.sum_over(comm);
   return metrics;
 }
 
-void store_model(const Model& model, const Dataset& dataset, const std::string& config, Archive& archive) {
+namespace {
+
+void store_facts(const DataFacts& facts, Archive& archive) {
+  if (facts.input.length > 0) {
+    archive.attributes["data/length"] = facts.input.length;
+    std::vector<std::uint8_t> text;
+    for (const std::string& token : facts.vocabulary) {
+      text.insert(text.end(), token.begin(), token.end());
+      text.push_back('\n');
+    }
+    archive.tensors["data/vocabulary"] = Tensor::of<std::uint8_t>({std::ssize(text)}, text);
+  } else {
+    const Normalization& n = facts.normalization;
+    archive.attributes["data/input"] = facts.input.size.text();
+    archive.attributes["data/classes"] = facts.input.classes;
+    archive.attributes["data/mean"] = std::vector<double>(n.mean.begin(), n.mean.end());
+    archive.attributes["data/std"] = std::vector<double>(n.std.begin(), n.std.end());
+  }
+}
+
+}  // namespace
+
+void store_model(const Model& model, const DataFacts& facts, const std::string& config, Archive& archive) {
   for (const Parameters::Entry& entry : model.parameters.entries()) {
     archive.tensors["parameters/" + entry.name] = entry.leaf.value();
   }
@@ -100,11 +116,7 @@ void store_model(const Model& model, const Dataset& dataset, const std::string& 
   }
   archive.attributes["config"] = config;
   archive.attributes["plan"] = to_json(model.plan()).dump();
-  archive.attributes["data/input"] = model.input().size.text();
-  archive.attributes["data/classes"] = model.input().classes;
-  const Normalization& n = dataset.normalization;
-  archive.attributes["data/mean"] = std::vector<double>(n.mean.begin(), n.mean.end());
-  archive.attributes["data/std"] = std::vector<double>(n.std.begin(), n.std.end());
+  store_facts(facts, archive);
 }
 
 void restore_model(Model& model, const Archive& archive) {
@@ -125,15 +137,30 @@ void restore_model(Model& model, const Archive& archive) {
   model.parameters.values_changed();
 }
 
-InputShape stored_input(const Archive& archive) {
-  return {ImageSize::parse(archive.attribute<std::string>("data/input")),
-          archive.attribute<std::int64_t>("data/classes")};
-}
-
-Normalization stored_normalization(const Archive& archive) {
-  const auto& mean = archive.attribute<std::vector<double>>("data/mean");
-  const auto& std = archive.attribute<std::vector<double>>("data/std");
-  return {{mean.begin(), mean.end()}, {std.begin(), std.end()}};
+DataFacts stored_facts(const Archive& archive) {
+  const auto integer = [&](const char* name) { return archive.attribute<std::int64_t>(name); };
+  const auto floats = [&](const char* name) {
+    const auto& values = archive.attribute<std::vector<double>>(name);
+    return std::vector<float>(values.begin(), values.end());
+  };
+  DataFacts facts;
+  if (archive.attributes.contains("data/length")) {
+    facts.input.length = integer("data/length");
+    const Tensor& text = archive.tensor("data/vocabulary");
+    std::string token;
+    for (const std::uint8_t c : text.span<std::uint8_t>()) {
+      if (c == '\n')
+        facts.vocabulary.push_back(std::exchange(token, {}));
+      else
+        token += static_cast<char>(c);
+    }
+    facts.input.vocabulary = std::ssize(facts.vocabulary);
+  } else {
+    facts.input.size = ImageSize::parse(archive.attribute<std::string>("data/input"));
+    facts.input.classes = integer("data/classes");
+    facts.normalization = {floats("data/mean"), floats("data/std")};
+  }
+  return facts;
 }
 
 void on_root(Comm& comm, const std::function<void()>& f) {
@@ -150,24 +177,6 @@ void on_root(Comm& comm, const std::function<void()>& f) {
   comm.broadcast(text);
   if (error) std::rethrow_exception(error);
   if (!text.empty()) throw Error(text, std::source_location::current());
-}
-
-Split hold_out(const ImageSet& set, double share, std::uint64_t seed) {
-  const auto count = static_cast<std::int64_t>(share * static_cast<double>(set.size()));
-  if (count == 0) return {set, {}};
-  std::vector<std::int64_t> order(static_cast<std::size_t>(set.size()));
-  std::iota(order.begin(), order.end(), 0);
-  const Random random(seed, "held out");
-  for (std::int64_t i = set.size() - 1; i > 0; --i) {
-    std::swap(order[static_cast<std::size_t>(i)],
-              order[static_cast<std::size_t>(random.below(i + 1, static_cast<std::uint64_t>(i)))]);
-  }
-  auto part = [&](std::int64_t first, std::int64_t last) {
-    std::vector<std::int64_t> rows(order.begin() + first, order.begin() + last);
-    std::sort(rows.begin(), rows.end());
-    return ImageSet{gather_rows(set.images, rows), gather_rows(set.labels, rows)};
-  };
-  return {part(count, set.size()), part(0, count)};
 }
 
 }  // namespace ssn

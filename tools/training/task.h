@@ -38,6 +38,11 @@ class Model {
   std::optional<Reduction> reduction_;
 };
 
+/// What a network for data of this shape is made for.
+NetworkTask task_of(const InputShape& input);
+/// What a network reads of a batch.
+NetworkInput network_input(const Batch& batch, Device device);
+
 /// While it lives, the running statistics are the means over the ranks; afterwards each rank has its own.
 /// Collective; the sums are taken in the order of the ranks.
 class AveragedStatistics {
@@ -55,21 +60,14 @@ class AveragedStatistics {
 /// The metrics of the whole set, whose batches are split over the ranks. Wants AveragedStatistics.
 Metrics evaluate(Comm& comm, Model& model, const Loader& loader);
 
-/// The parameters and running statistics of a network, and what is needed to build it.
-void store_model(const Model& model, const Dataset& dataset, const std::string& config, Archive& archive);
+/// The parameters and running statistics of a network, and what is needed to build it and to read its data.
+void store_model(const Model& model, const DataFacts& facts, const std::string& config, Archive& archive);
 /// An archive of another network is an Error that says what differs.
 void restore_model(Model& model, const Archive& archive);
 /// Of the data that the network was trained on.
-InputShape stored_input(const Archive& archive);
-Normalization stored_normalization(const Archive& archive);
+DataFacts stored_facts(const Archive& archive);
 
 /// Rank 0 calls `f`; if that throws, every rank throws the same.
 void on_root(Comm& comm, const std::function<void()>& f);
-
-/// Two sets made of one: `share` of the samples, drawn by the seed, are held out.
-struct Split {
-  ImageSet rest, held_out;
-};
-Split hold_out(const ImageSet& set, double share, std::uint64_t seed);
 
 }  // namespace ssn

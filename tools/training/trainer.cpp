@@ -29,11 +29,8 @@ ScheduleOptions schedule_options(const TrainConfig& config) {
           .factor = config.lr_factor};
 }
 
-LoaderOptions training_options(const TrainConfig& config, const Dataset& dataset) {
-  return {.batch = config.batch,
-          .seed = static_cast<std::uint64_t>(config.seed),
-          .augmentation = {.flip = config.flip, .crop_padding = config.crop, .cutout = config.cutout},
-          .normalization = dataset.normalization};
+LoaderOptions training_options(const TrainConfig& config) {
+  return {.batch = config.batch, .seed = static_cast<std::uint64_t>(config.seed)};
 }
 
 /// All running statistics of this rank, one after another.
@@ -72,9 +69,9 @@ bool StopSignals::arrived() {
   return g_signal != 0;
 }
 
-LoaderOptions evaluation_options(std::int64_t batch, const Normalization& normalization) {
+LoaderOptions evaluation_options(std::int64_t batch) {
   constexpr std::int64_t kLeast = 128;  // small batches make evaluation slow, and its result is the same
-  return LoaderOptions::evaluation(std::max(batch, kLeast), normalization);
+  return {.batch = std::max(batch, kLeast), .training = false};
 }
 
 Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
@@ -85,16 +82,14 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       directory_(setup.directory),
       config_text_(setup.config_text),
       stop_after_(setup.stop_after),
-      train_(setup.split.rest, training_options(config_, dataset_)),
-      test_(dataset_.test, evaluation_options(config_.batch, dataset_.normalization)),
+      train_(setup.train, training_options(config_)),
+      test_(dataset_.test, evaluation_options(config_.batch)),
       steps_per_epoch_(train_.steps_per_epoch()),
       schedule_(schedule_options(config_)),
       optimizer_(model.parameters, {.momentum = config_.momentum, .decay = config_.decay}),
       reducer_(comm, model.parameters),
       metrics_file_(directory_ ? MetricsFile(directory_->file("metrics.jsonl"), 0) : MetricsFile()) {
-  if (setup.split.held_out.images) {
-    validation_.emplace(setup.split.held_out, evaluation_options(config_.batch, dataset_.normalization));
-  }
+  if (setup.validation) validation_.emplace(setup.validation, evaluation_options(config_.batch));
   check_schedule(schedule_);
   model_.weights.on_group_complete([this](int group) { reducer_.start(group); });
 }
@@ -109,7 +104,11 @@ double Trainer::accumulate(const Batch& batch) {
   Var logits, loss;
   {
     const Span span("forward");
-    logits = model_.network->forward(Var::constant(batch.images.to(device)), true);
+    logits = model_.network->forward(network_input(batch, device),
+                                     {.training = true,
+                                      .seed = static_cast<std::uint64_t>(config_.seed),
+                                      .step = steps_done(),
+                                      .first = batch.first});
     loss =
         cross_entropy(logits, labels, config_.label_smoothing, 1.0 / static_cast<double>(batch.global_size));
   }
@@ -126,14 +125,13 @@ void Trainer::step(Prefetcher& batches, Progress& progress) {
   const Span span("step");
   model_.parameters.zero_gradients();
   double loss_sum = 0;
-  std::int64_t samples = 0, global_size = 0;
+  std::int64_t labels = 0;
   for (std::int64_t part = 0; part < config_.micro_batches; ++part) {
     const std::optional<Batch> batch = batches.next();
     check(batch.has_value(), "train", "the data ended before the run");
     model_.weights.set_reporting(part + 1 == config_.micro_batches);
     loss_sum += accumulate(*batch);
-    samples += batch->size();
-    global_size = batch->global_size;
+    labels += batch->size();
   }
   reducer_.finish();
   const std::uint32_t flags =
@@ -146,9 +144,10 @@ void Trainer::step(Prefetcher& batches, Progress& progress) {
     optimizer_.step(model_.parameters, learning_rate(schedule_, steps_done(), steps_per_epoch_));
   }
   signalled_ = (flags & kSignal) != 0;
+  const std::int64_t samples = train_.batch_size(step_);
   ++step_;
-  epoch_samples_ += global_size;
-  progress.step(loss_sum / static_cast<double>(samples), global_size);
+  epoch_samples_ += samples;
+  progress.step(loss_sum / static_cast<double>(labels), samples);
 }
 
 bool Trainer::run_epoch(Prefetcher& batches, Progress& progress) {
@@ -264,7 +263,7 @@ void Trainer::save(std::string_view name) {
   archive.tensors["trainer/statistics"] = gather_rows<float>(comm_, own);
   {
     const AveragedStatistics averaged(comm_, model_.parameters);
-    store_model(model_, dataset_, config_text_, archive);
+    store_model(model_, dataset_.facts, config_text_, archive);
   }
   for (const Parameters::Entry& entry : model_.parameters.entries()) {
     archive.tensors["velocity/" + entry.name] = optimizer_.velocity().slice(entry.range.first, entry.shape);
@@ -278,10 +277,10 @@ void Trainer::save(std::string_view name) {
 }
 
 void Trainer::resume(const Archive& archive) {
-  const InputShape before = stored_input(archive);
+  const InputShape before = stored_facts(archive).input;
   check_usage(before == model_.input(), "train",
-              "--resume: it was trained on {} images of {} classes, found {} of {}: has the data changed?",
-              before.size.text(), before.classes, model_.input().size.text(), model_.input().classes);
+              "--resume: it was trained on {}, found {}: has the data changed?", before.text(),
+              model_.input().text());
   restore_model(model_, archive);
   for (const Parameters::Entry& entry : model_.parameters.entries()) {
     const Tensor& velocity = archive.tensor("velocity/" + entry.name);

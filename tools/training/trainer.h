@@ -45,7 +45,7 @@ struct TrainResult {
 };
 
 /// Every sample once, as it is.
-LoaderOptions evaluation_options(std::int64_t batch, const Normalization& normalization);
+LoaderOptions evaluation_options(std::int64_t batch);
 
 /// Trains a model on one rank or several. Rank r of N takes part r of N of every global batch (with
 /// micro-batches, m parts of N m, one after another). A part's loss is its sum over the samples divided by
@@ -55,7 +55,7 @@ class Trainer {
   struct Setup {
     const TrainConfig& config;
     const Dataset& dataset;
-    Split split;                              // of the training set
+    Samples train, validation;                // of the training set; no validation: null
     const RunDirectory* directory = nullptr;  // none: nothing is written
     std::string config_text = {};             // goes into checkpoints
     std::int64_t stop_after = 0;              // steps from the run's beginning; 0: none
