@@ -1,32 +1,207 @@
 #include "autograd/optimizer.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
 #include "kernels/optimizer.h"
 #include "runtime/dispatch.h"
 
 namespace ssn {
+namespace {
 
-Sgd::Sgd(const Parameters& parameters, const SgdOptions& options) : options_(options) {
-  check_usage(options.momentum >= 0 && options.momentum < 1, "sgd",
-              "the momentum must be in [0, 1), found {}", options.momentum);
-  check_usage(options.decay >= 0, "sgd", "the weight decay must not be negative, found {}", options.decay);
-  const Tensor values = parameters.values();
-  check(static_cast<bool>(values), "sgd", "the parameters need build() first");
-  velocity_ = Tensor::zeros(values.shape(), values.dtype(), values.device());
+/// f<T>(queue, range, decay of the range) over all parameters.
+template <class F>
+void each_range(const Parameters& parameters, double decay, Where where, F&& f) {
+  dispatch(parameters.device(), parameters.dtype(), where, [&]<class T>(auto& q) {
+    for (const bool decays : {true, false})
+      for (const FlatRange& range : parameters.ranges(decays))
+        f.template operator()<T>(q, range, decays ? decay : 0.0);
+  });
 }
 
-void Sgd::step(Parameters& parameters, double lr) {
-  const Tensor theta = parameters.values(), g = parameters.gradients();
-  check(theta.shape() == velocity_.shape(), "sgd", "made for {} parameters, called with {}", velocity_.size(),
-        theta.size());
-  dispatch(theta.device(), theta.dtype(), "sgd", [&]<class T>(auto& q) {
-    for (const bool decays : {true, false}) {
-      const kernels::SgdStep step{lr, options_.momentum, decays ? options_.decay : 0, options_.nesterov};
-      for (const FlatRange& r : parameters.ranges(decays))
-        kernels::sgd<T>(q, r.size, step, g.data<T>() + r.first, velocity_.data<T>() + r.first,
-                        theta.data<T>() + r.first);
+template <class T>
+T* at(const Tensor& flat, const FlatRange& range) {
+  return flat.data<T>() + range.first;
+}
+
+class Sgd : public Optimizer {
+ public:
+  Sgd(const OptimizerOptions& options, const Parameters& parameters) : Optimizer(options, parameters) {
+    add_state("velocity", 0);
+  }
+
+ private:
+  void update(Parameters& p, double lr, double scale) override {
+    const OptimizerOptions& o = options();
+    const Tensor& velocity = states()[0].values;
+    each_range(p, o.decay, "sgd", [&]<class T>(auto& q, const FlatRange& r, double decay) {
+      const kernels::SgdStep step{lr, scale, decay, o.momentum, o.nesterov};
+      kernels::sgd<T>(q, r.size, step, at<T>(p.gradients(), r), at<T>(velocity, r), at<T>(p.values(), r));
+    });
+  }
+};
+
+class RmsProp : public Optimizer {
+ public:
+  RmsProp(const OptimizerOptions& options, const Parameters& parameters) : Optimizer(options, parameters) {
+    add_state("mean_square", 1);
+    add_state("velocity", 0);
+  }
+
+ private:
+  void update(Parameters& p, double lr, double scale) override {
+    const OptimizerOptions& o = options();
+    const Tensor &square = states()[0].values, &velocity = states()[1].values;
+    each_range(p, o.decay, "rmsprop", [&]<class T>(auto& q, const FlatRange& r, double decay) {
+      const kernels::RmsPropStep step{lr, scale, decay, o.beta2, o.epsilon, o.momentum};
+      kernels::rmsprop<T>(q, r.size, step, at<T>(p.gradients(), r), at<T>(square, r), at<T>(velocity, r),
+                          at<T>(p.values(), r));
+    });
+  }
+};
+
+class Adam : public Optimizer {
+ public:
+  Adam(const OptimizerOptions& options, const Parameters& parameters) : Optimizer(options, parameters) {
+    add_state("first_moment", 0);
+    add_state("second_moment", 0);
+  }
+
+ protected:
+  kernels::AdamStep kernel_step(double lr, double scale, double decay) const {
+    const OptimizerOptions& o = options();
+    const auto t = static_cast<double>(steps());
+    return {lr,
+            scale,
+            decay,
+            o.beta1,
+            o.beta2,
+            o.epsilon,
+            1 / (1 - std::pow(o.beta1, t)),
+            1 / (1 - std::pow(o.beta2, t)),
+            o.kind != OptimizerKind::adam};
+  }
+
+ private:
+  void update(Parameters& p, double lr, double scale) override {
+    const Tensor &m = states()[0].values, &v = states()[1].values;
+    each_range(p, options().decay, "adam", [&]<class T>(auto& q, const FlatRange& r, double decay) {
+      kernels::adam<T>(q, r.size, kernel_step(lr, scale, decay), at<T>(p.gradients(), r), at<T>(m, r),
+                       at<T>(v, r), at<T>(p.values(), r));
+    });
+  }
+};
+
+/// A copy on `device` of what the kernels read as structures of 64-bit integers.
+template <class S>
+Tensor table(const std::vector<S>& rows, Device device) {
+  static_assert(sizeof(S) % sizeof(std::int64_t) == 0);
+  const Tensor host = Tensor::empty({std::ssize(rows), sizeof(S) / sizeof(std::int64_t)}, DType::i64);
+  if (!rows.empty()) std::memcpy(host.raw(), rows.data(), host.bytes());
+  return host.to(device);
+}
+
+/// The layers of its paper are the tensors here: a group that layers share is one of them.
+class Lamb : public Adam {
+ public:
+  Lamb(const OptimizerOptions& options, const Parameters& parameters) : Adam(options, parameters) {
+    std::vector<kernels::LambChunk> chunks;
+    std::vector<std::int64_t> first_chunk = {0};
+    for (const Parameters::Entry& entry : parameters.entries()) {
+      const FlatRange& r = entry.range;
+      for (std::int64_t from = 0; from < r.size; from += kernels::kLambChunk)
+        chunks.push_back({r.first + from, std::min(kernels::kLambChunk, r.size - from),
+                          std::ssize(first_chunk) - 1, entry.decay});
+      first_chunk.push_back(std::ssize(chunks));
     }
-  });
+    chunks_ = table(chunks, parameters.device());
+    first_chunk_ = table(first_chunk, parameters.device());
+    layout_ = {std::ssize(parameters.entries()), std::ssize(chunks), first_chunk_.data<std::int64_t>(),
+               static_cast<const kernels::LambChunk*>(chunks_.raw())};
+    workspace_ = Tensor::empty({kernels::lamb_workspace(layout_)}, DType::f64, parameters.device());
+  }
+
+ private:
+  void update(Parameters& p, double lr, double scale) override {
+    dispatch(p.device(), p.dtype(), "lamb", [&]<class T>(auto& q) {
+      kernels::lamb<T>(q, layout_, kernel_step(lr, scale, options().decay), p.gradients().data<T>(),
+                       states()[0].values.data<T>(), states()[1].values.data<T>(), p.values().data<T>(),
+                       workspace_.data<double>());
+    });
+  }
+
+  Tensor chunks_, first_chunk_, workspace_;
+  kernels::LambLayout layout_{};
+};
+
+void check_options(const OptimizerOptions& o) {
+  const auto proportion = [&](double value, const char* what) {
+    check_usage(value >= 0 && value < 1, "optimizer", "the {} of {} must be in [0, 1), found {}", what,
+                name_of(o.kind), value);
+  };
+  proportion(o.momentum, "momentum");
+  proportion(o.beta1, "beta1");
+  proportion(o.beta2, "beta2");
+  check_usage(o.epsilon > 0 && std::isfinite(o.epsilon), "optimizer",
+              "the epsilon of {} must be positive, found {}", name_of(o.kind), o.epsilon);
+  check_usage(o.decay >= 0 && std::isfinite(o.decay), "optimizer",
+              "the weight decay must not be negative, found {}", o.decay);
+}
+
+}  // namespace
+
+OptimizerOptions usual_options(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::sgd: break;
+    case OptimizerKind::adam: return {.kind = kind, .decay = 0};
+    case OptimizerKind::adamw: return {.kind = kind, .decay = 0.01};
+    case OptimizerKind::lamb: return {.kind = kind, .epsilon = 1e-6, .decay = 0.01};
+    case OptimizerKind::rmsprop: return {.kind = kind, .beta2 = 0.9, .epsilon = 1e-3, .decay = 1e-5};
+  }
+  return {.kind = kind};
+}
+
+Optimizer::Optimizer(const OptimizerOptions& options, const Parameters& parameters)
+    : options_(options), like_(parameters.values()) {}
+
+void Optimizer::add_state(std::string name, double value) {
+  states_.push_back({std::move(name), Tensor::full(like_.shape(), value, like_.dtype(), like_.device())});
+}
+
+void Optimizer::step(Parameters& parameters, double lr, double scale) {
+  check(parameters.values().shape() == like_.shape(), "optimizer", "made for {} parameters, called with {}",
+        like_.size(), parameters.values().size());
+  ++steps_;
+  update(parameters, lr, scale);
   parameters.values_changed();
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const Parameters& parameters) {
+  check_options(options);
+  check(static_cast<bool>(parameters.values()), "optimizer", "the parameters need build() first");
+  switch (options.kind) {
+    case OptimizerKind::sgd: break;
+    case OptimizerKind::adam:
+    case OptimizerKind::adamw: return std::make_unique<Adam>(options, parameters);
+    case OptimizerKind::lamb: return std::make_unique<Lamb>(options, parameters);
+    case OptimizerKind::rmsprop: return std::make_unique<RmsProp>(options, parameters);
+  }
+  return std::make_unique<Sgd>(options, parameters);
+}
+
+double gradient_norm(const Parameters& parameters) {
+  const Tensor g = parameters.gradients();
+  const Tensor sum = Tensor::empty({1}, DType::f64, g.device());
+  const Tensor workspace = Tensor::empty({kernels::squares_workspace(g.size())}, DType::f64, g.device());
+  dispatch(g.device(), g.dtype(), "gradient norm", [&]<class T>(auto& q) {
+    kernels::sum_of_squares(q, g.size(), g.data<T>(), sum.data<double>(), workspace.data<double>());
+  });
+  return std::sqrt(*sum.to(Device::cpu).data<double>());
+}
+
+double clip_scale(double norm, double most) {
+  return most > 0 && norm > most ? most / norm : 1;
 }
 
 }  // namespace ssn

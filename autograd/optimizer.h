@@ -1,30 +1,79 @@
 #pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "autograd/parameters.h"
+#include "runtime/names.h"
 
 namespace ssn {
 
-struct SgdOptions {
-  double momentum = 0.9;  // in [0, 1)
-  double decay = 5e-4;    // of the parameters that ask for it
-  bool nesterov = true;
+/// How parameters follow from gradients; kernels/optimizer.h has the formulas.
+enum class OptimizerKind : std::uint8_t { sgd, adam, adamw, lamb, rmsprop };
+template <>
+struct Names<OptimizerKind> {
+  static constexpr std::string_view what = "optimizer",
+                                    values[] = {"sgd", "adam", "adamw", "lamb", "rmsprop"};
 };
 
-/// Stochastic gradient descent with momentum over all parameters at once (kernels/optimizer.h has the
-/// formula). Does not zero the gradients.
-class Sgd {
- public:
-  /// `parameters` is built.
-  Sgd(const Parameters& parameters, const SgdOptions& options);
-  /// One step against parameters.gradients() at rate lr; the same parameters every time.
-  void step(Parameters& parameters, double lr);
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::sgd;
+  double momentum = 0.9;  // sgd, rmsprop; in [0, 1)
+  bool nesterov = true;   // sgd
+  double beta1 = 0.9;     // adam, adamw, lamb: of the mean of gradients; in [0, 1)
+  double beta2 = 0.999;   // all but sgd: of the mean of squared gradients; in [0, 1)
+  double epsilon = 1e-8;  // all but sgd: what keeps the division by its root finite; above 0
+  double decay = 5e-4;    // of the parameters that ask for it
+};
 
-  const SgdOptions& options() const { return options_; }
-  /// The momentum's state, laid out like parameters.values(): what a checkpoint has to keep.
-  Tensor velocity() const { return velocity_; }
+/// As the optimizer was published: sgd as for wide residual networks (Zagoruyko and Komodakis 2016, section
+/// 3), Adam (Kingma and Ba 2015, Algorithm 1), AdamW with PyTorch's decay, LAMB as for BERT (You et al. 2020,
+/// section 4), RMSProp as for EfficientNet (Tan and Le 2019, section 5.2).
+OptimizerOptions usual_options(OptimizerKind kind);
+
+/// One step of all parameters at once, in one pass over the flat buffers (LAMB: two). Does not zero the
+/// gradients.
+class Optimizer {
+ public:
+  /// Numbers that it keeps for each parameter, laid out like Parameters::values().
+  struct State {
+    std::string name;  // velocity, first_moment, ...
+    Tensor values;
+  };
+
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// One step against scale · parameters.gradients() at rate lr; the same parameters every time.
+  void step(Parameters& parameters, double lr, double scale = 1);
+
+  const OptimizerOptions& options() const { return options_; }
+  /// A checkpoint has to keep these and the count of steps, on which Adam's and LAMB's corrections depend.
+  const std::vector<State>& states() const { return states_; }
+  std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
+
+ protected:
+  Optimizer(const OptimizerOptions& options, const Parameters& parameters);
+  void add_state(std::string name, double value);
+  /// Step steps() (from 1) of all parameters.
+  virtual void update(Parameters& parameters, double lr, double scale) = 0;
 
  private:
-  SgdOptions options_;
-  Tensor velocity_;
+  OptimizerOptions options_;
+  Tensor like_;
+  std::vector<State> states_;
+  std::int64_t steps_ = 0;
 };
+
+/// `parameters` is built. Throws UsageError unless the options make sense.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const Parameters& parameters);
+
+/// ‖g‖ over all parameters, each counted once however many layers share it; in double.
+double gradient_norm(const Parameters& parameters);
+/// What gradients are multiplied by so that their norm is at most `most` (Pascanu et al. 2013, Algorithm 1).
+/// 1 where most is 0: no clipping.
+double clip_scale(double norm, double most);
 
 }  // namespace ssn

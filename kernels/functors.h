@@ -44,17 +44,4 @@ SSN_HD inline T normalise_gradient(T gz, T gz_mean, T centred, T slope, T scale)
   return scale * std::fma(centred, slope, gz - gz_mean);
 }
 
-/// One parameter's step of stochastic gradient descent (kernels/optimizer.h has the formula).
-template <class T>
-struct SgdRule {
-  T lr, momentum, decay;
-  bool nesterov;
-
-  SSN_HD void operator()(T g, T& velocity, T& theta) const {
-    const T d = std::fma(decay, theta, g);
-    velocity = std::fma(momentum, velocity, d);
-    theta = std::fma(-lr, nesterov ? std::fma(momentum, velocity, d) : velocity, theta);
-  }
-};
-
 }  // namespace ssn::kernels

@@ -9,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "autograd/moving_average.h"
 #include "autograd/ops.h"
 #include "autograd/optimizer.h"
 #include "layers/models/zoo.h"
@@ -121,8 +122,18 @@ class Bench {
     Parameters parameters(DType::f32, device_);
     parameters.add("group0", {n}, Section::group, true, [](std::int64_t) { return 0.1; });
     parameters.build();
-    Sgd sgd(parameters, {});
-    time("sgd", 20.0 * static_cast<double>(n), [&] { sgd.step(parameters, 1e-3); });
+    const double array = 4 * static_cast<double>(n);
+    const std::pair<OptimizerKind, int> reads_and_writes[] = {{OptimizerKind::sgd, 5},
+                                                              {OptimizerKind::adamw, 7},
+                                                              {OptimizerKind::lamb, 10},
+                                                              {OptimizerKind::rmsprop, 7}};
+    for (const auto& [kind, arrays] : reads_and_writes) {
+      const auto optimizer = make_optimizer(usual_options(kind), parameters);
+      time(std::string(name_of(kind)), arrays * array, [&] { optimizer->step(parameters, 1e-3); });
+    }
+    time("gradient norm", array, [&] { gradient_norm(parameters); });
+    MovingAverage average(0.999, parameters);
+    time("moving average", 3 * array, [&] { average.update(parameters, 1); });
   }
 
   /// WRN-28-10's weights from one group, in one call each way.

@@ -58,7 +58,7 @@ class Training {
         labels_(Tensor::empty({s.batch}, DType::i32)) {
     weights_.build();
     parameters_.build();
-    optimizer_.emplace(parameters_, SgdOptions{});
+    optimizer_ = make_optimizer({}, parameters_);
     const Random random(1, "bench_step");
     std::uint64_t draw = 0;
     for (float& v : images_.span<float>()) v = static_cast<float>(random.normal(draw++));
@@ -83,7 +83,7 @@ class Training {
   Parameters parameters_;
   SharedWeights weights_;
   std::unique_ptr<Network> network_;
-  std::optional<Sgd> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   Tensor images_, labels_;
 };
 

@@ -5,7 +5,7 @@
 
 #include "runtime/shape.h"
 #include "ssn/budget.h"
-#include "ssn/names.h"
+#include "runtime/names.h"
 
 // The arithmetic behind a plan: how large the groups are, and where in its group a layer's templates lie.
 namespace ssn {

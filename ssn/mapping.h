@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "layers/weight.h"
-#include "ssn/names.h"
+#include "runtime/names.h"
 
 namespace ssn {
 

@@ -9,7 +9,7 @@
 #include "ssn/allocation.h"
 #include "ssn/budget.h"
 #include "ssn/mapping.h"
-#include "ssn/names.h"
+#include "runtime/names.h"
 
 namespace ssn {
 

@@ -1,5 +1,4 @@
-#include "kernels/optimizer.h"
-#include "runtime/dispatch.h"
+#include "autograd/optimizer.h"
 #include "tests/golden_case.h"
 
 // Adapters for the operations that every network uses. The cases have images as (n, c, h, w), the project as
@@ -123,21 +122,59 @@ Var resized(const Var& x, const GoldenCase& c) {
   return resize_bilinear(x, size.at(0), size.at(1));
 }
 
-GoldenResult run_sgd(const GoldenCase& c, const Cotangents&, DType dtype, Device device) {
-  Tensor theta = c.inputs.at("p0").to(dtype).clone().to(device);
-  const Tensor velocity = Tensor::zeros(theta.shape(), dtype, device);
-  const Tensor grads = c.inputs.at("grads").to(dtype).to(device);
-  const std::int64_t n = theta.size(), steps = grads.shape()[0];
-  const Tensor history = Tensor::empty({steps, n}, dtype, device);
-  for (std::int64_t t = 0; t < steps; ++t) {
-    const kernels::SgdStep step{c.inputs.at("lr").span<double>()[static_cast<std::size_t>(t)],
-                                c.number("momentum"), c.number("weight_decay"), c.integer("nesterov") != 0};
-    dispatch(device, dtype, "sgd", [&]<class T>(auto& q) {
-      kernels::sgd<T>(q, n, step, grads.slice(t * n, {n}).data<T>(), velocity.data<T>(), theta.data<T>());
-    });
-    history.slice(t * n, {n}).copy_from(theta);
+/// Steps t of the parameters p (and q), each against its row of the gradients.
+GoldenResult run_optimizer(const GoldenCase& c, OptimizerOptions o, DType dtype, Device device) {
+  Parameters parameters(dtype, device);
+  GoldenResult result;
+  const Tensor lr = c.inputs.at("lr");
+  const std::int64_t steps = lr.size();
+  const std::pair<std::string, std::string> known[] = {{"p", "grads"}, {"q", "qgrads"}};
+  for (const auto& [name, gradients] : known) {
+    if (!c.has(name + "0")) continue;
+    const Tensor start = c.inputs.at(name + "0");
+    parameters.add(name, start.shape(), Section::ordinary, true,
+                   [start](std::int64_t i) { return start.data<double>()[i]; });
+    result.outputs[name] = Tensor::empty(c.inputs.at(gradients).shape(), dtype, device);
   }
-  return {{{"p", history}}, {}};
+  parameters.build();
+  o.decay = c.number("weight_decay");
+  const auto optimizer = make_optimizer(o, parameters);
+  for (std::int64_t t = 0; t < steps; ++t) {
+    for (const auto& [name, gradients] : known) {
+      if (!c.has(name + "0")) continue;
+      const Var& p = parameters.entry(name).leaf;
+      p.grad_buffer().copy_from(c.inputs.at(gradients).slice(t * p.shape().size(), p.shape()).to(dtype));
+    }
+    optimizer->step(parameters, lr.data<double>()[t]);
+    for (const auto& [name, history] : result.outputs) {
+      const Var& p = parameters.entry(name).leaf;
+      history.slice(t * p.shape().size(), p.shape()).copy_from(p.value());
+    }
+  }
+  return result;
+}
+
+GoldenResult run_sgd(const GoldenCase& c, const Cotangents&, DType dtype, Device device) {
+  return run_optimizer(c, {.momentum = c.number("momentum"), .nesterov = c.integer("nesterov") != 0}, dtype,
+                       device);
+}
+
+GoldenResult run_rmsprop(const GoldenCase& c, const Cotangents&, DType dtype, Device device) {
+  return run_optimizer(c,
+                       {.kind = OptimizerKind::rmsprop,
+                        .momentum = c.number("momentum"),
+                        .beta2 = c.number("alpha"),
+                        .epsilon = c.number("eps")},
+                       dtype, device);
+}
+
+Adapter adam(OptimizerKind kind) {
+  return [kind](const GoldenCase& c, const Cotangents&, DType dtype, Device device) {
+    if (kind == OptimizerKind::lamb && c.integer("bias_correction") == 0) throw Skip{"without corrections"};
+    return run_optimizer(
+        c, {.kind = kind, .beta1 = c.number("beta1"), .beta2 = c.number("beta2"), .epsilon = c.number("eps")},
+        dtype, device);
+  };
 }
 
 }  // namespace
@@ -153,7 +190,11 @@ std::map<std::string, Adapter> golden_op_adapters() {
       {"avgpool2d", pooling([](const Var& x, const GoldenCase& c) { return avg_pool(x, pool_options(c)); })},
       {"adaptive_avgpool2d", pooling(adaptive_avg_pool)},
       {"resize_bilinear", pooling(resized)},
-      {"sgd", run_sgd}};
+      {"sgd", run_sgd},
+      {"adam", adam(OptimizerKind::adam)},
+      {"adamw", adam(OptimizerKind::adamw)},
+      {"lamb", adam(OptimizerKind::lamb)},
+      {"rmsprop_tf", run_rmsprop}};
 }
 
 }  // namespace ssn::test

@@ -228,8 +228,8 @@ class EndToEnd {
 
   GoldenResult run() {
     GoldenResult result;
-    Sgd sgd(parameters_,
-            {.momentum = c_.number("momentum"), .decay = c_.number("weight_decay"), .nesterov = true});
+    const auto optimizer =
+        make_optimizer({.momentum = c_.number("momentum"), .decay = c_.number("weight_decay")}, parameters_);
     const Tensor x = c_.inputs.at("x"), labels = c_.inputs.at("y").to(DType::i32);
     const std::int64_t batch = x.shape()[1], image = x.size() / x.shape()[0];
     std::vector<double> losses;
@@ -242,7 +242,7 @@ class EndToEnd {
       losses.push_back(loss.value().to(Device::cpu).to(DType::f64).span<double>()[0]);
       if (step == 0)
         for (const auto& [name, v] : leaves_) result.outputs["g0_" + name] = v.grad().clone();
-      sgd.step(parameters_, c_.number("lr"));
+      optimizer->step(parameters_, c_.number("lr"));
     }
     result.outputs["losses"] = Tensor::of<double>({static_cast<std::int64_t>(losses.size())}, losses);
     for (const auto& [name, v] : leaves_) result.outputs["p_" + name] = v.value();

@@ -64,20 +64,30 @@ TEST(OpArguments, cross_entropy) {
   expect_error([&] { cross_entropy(x, labels({0, 1, 2}), -0.1, 1); }, {"smoothing", "-0.1"});
 }
 
-TEST(OpArguments, sgd) {
+TEST(OpArguments, optimizer) {
   Parameters parameters, other;
   parameters.add("a", {3}, Section::ordinary, true, [](std::int64_t) { return 0.0; });
   other.add("a", {40}, Section::ordinary, true, [](std::int64_t) { return 0.0; });
-  expect_error([&] { Sgd(parameters, {}); }, {"[sgd]", "build()"});
+  expect_error([&] { make_optimizer({}, parameters); }, {"[optimizer]", "build()"});
   parameters.build();
   other.build();
-  expect_error([&] { Sgd(parameters, {.momentum = 1}); }, {"momentum", "found 1"});
-  expect_error([&] { Sgd(parameters, {.decay = -1}); }, {"decay", "found -1"});
-  Sgd sgd(parameters, {});
-  const auto version = parameters.version();
-  sgd.step(parameters, 0.1);
-  EXPECT_GT(parameters.version(), version);
-  expect_error([&] { sgd.step(other, 0.1); }, {"3", "40"});
+  const auto refused = [&](const OptimizerOptions& options, std::initializer_list<const char*> words) {
+    expect_error([&] { make_optimizer(options, parameters); }, words);
+  };
+  refused({.momentum = 1}, {"momentum of sgd", "found 1"});
+  refused({.decay = -1}, {"decay", "found -1"});
+  refused({.kind = OptimizerKind::adam, .beta1 = -0.1}, {"beta1 of adam", "found -0.1"});
+  refused({.kind = OptimizerKind::lamb, .beta2 = 1}, {"beta2 of lamb", "found 1"});
+  refused({.kind = OptimizerKind::rmsprop, .epsilon = 0}, {"epsilon of rmsprop", "found 0"});
+  for (const std::string& name : names_of<OptimizerKind>()) {
+    const auto optimizer = make_optimizer(usual_options(value_named<OptimizerKind>(name)), parameters);
+    EXPECT_EQ(name_of(optimizer->options().kind), name);
+    const auto version = parameters.version();
+    optimizer->step(parameters, 0.1);
+    EXPECT_EQ(optimizer->steps(), 1);
+    EXPECT_GT(parameters.version(), version);
+    expect_error([&] { optimizer->step(other, 0.1); }, {"3", "40"});
+  }
 }
 
 }  // namespace

@@ -162,14 +162,14 @@ TEST(SharedTrainingTest, AStepOfAnyNetworkAtAnyBudgetIsFinite) {
       continue;  // too small for all that is counted, or for the published rule
     }
     ++trained;
-    Sgd sgd(f->parameters, {.momentum = 0.9, .decay = 5e-4, .nesterov = true});
+    const auto optimizer = make_optimizer({}, f->parameters);
     double loss = 0;
     for (int step = 0; step < 2; ++step) {
       const Var now = f->loss();
       f->parameters.zero_gradients();
       backward(now);
       f->weights.finish_backward();
-      sgd.step(f->parameters, 0.01);
+      optimizer->step(f->parameters, 0.01);
       f->parameters.values_changed();
       loss += test::values_of(now.value())[0];
     }
