@@ -71,7 +71,7 @@ TEST(OpArguments, optimizer) {
   expect_error([&] { make_optimizer({}, parameters); }, {"[optimizer]", "build()"});
   parameters.build();
   other.build();
-  const auto refused = [&](const OptimizerOptions& options, std::initializer_list<const char*> words) {
+  const auto refused = [&](const OptimizerOptions& options, const std::vector<std::string>& words) {
     expect_error([&] { make_optimizer(options, parameters); }, words);
   };
   refused({.momentum = 1}, {"momentum of sgd", "found 1"});

@@ -119,21 +119,22 @@ void store_model(const Model& model, const DataFacts& facts, const std::string& 
   store_facts(facts, archive);
 }
 
+void restore(const Archive& archive, const std::string& name, const Tensor& to) {
+  const Tensor& from = archive.tensor(name);
+  check(from.shape() == to.shape() && from.dtype() == to.dtype(), "checkpoint",
+        "{} is {} of shape {}, expected {} of {}", name, name_of(from.dtype()), from.shape().text(),
+        name_of(to.dtype()), to.shape().text());
+  to.copy_from(from);
+}
+
 void restore_model(Model& model, const Archive& archive) {
   const std::string plan = to_json(model.plan()).dump();
   check(archive.attribute<std::string>("plan") == plan, "checkpoint",
         "it holds another network, or one that shares its parameters in another way: see ssn inspect");
-  auto restore = [&](const std::string& name, const Tensor& to) {
-    const Tensor& from = archive.tensor(name);
-    check(from.shape() == to.shape() && from.dtype() == to.dtype(), "checkpoint",
-          "{} is {} of shape {}, expected {} of {}", name, name_of(from.dtype()), from.shape().text(),
-          name_of(to.dtype()), to.shape().text());
-    to.copy_from(from);
-  };
   for (const Parameters::Entry& entry : model.parameters.entries())
-    restore("parameters/" + entry.name, entry.leaf.value());
+    restore(archive, "parameters/" + entry.name, entry.leaf.value());
   for (const Parameters::Buffer& buffer : model.parameters.buffers())
-    restore("statistics/" + buffer.name, buffer.tensor);
+    restore(archive, "statistics/" + buffer.name, buffer.tensor);
   model.parameters.values_changed();
 }
 

@@ -62,6 +62,8 @@ Metrics evaluate(Comm& comm, Model& model, const Loader& loader);
 
 /// The parameters and running statistics of a network, and what is needed to build it and to read its data.
 void store_model(const Model& model, const DataFacts& facts, const std::string& config, Archive& archive);
+/// Copies the archive's tensor of that name; one of another shape or type is an Error.
+void restore(const Archive& archive, const std::string& name, const Tensor& to);
 /// An archive of another network is an Error that says what differs.
 void restore_model(Model& model, const Archive& archive);
 /// Of the data that the network was trained on.

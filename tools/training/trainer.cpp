@@ -86,7 +86,7 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       test_(dataset_.test, evaluation_options(config_.batch)),
       steps_per_epoch_(train_.steps_per_epoch()),
       schedule_(schedule_options(config_)),
-      optimizer_(model.parameters, {.momentum = config_.momentum, .decay = config_.decay}),
+      optimizer_(make_optimizer({.momentum = config_.momentum, .decay = config_.decay}, model.parameters)),
       reducer_(comm, model.parameters),
       metrics_file_(directory_ ? MetricsFile(directory_->file("metrics.jsonl"), 0) : MetricsFile()) {
   if (setup.validation) validation_.emplace(setup.validation, evaluation_options(config_.batch));
@@ -141,7 +141,7 @@ void Trainer::step(Prefetcher& batches, Progress& progress) {
         epoch_ + 1, config_.lr, config_.warmup);
   {
     const Span optimizer_span("optimizer");
-    optimizer_.step(model_.parameters, learning_rate(schedule_, steps_done(), steps_per_epoch_));
+    optimizer_->step(model_.parameters, learning_rate(schedule_, steps_done(), steps_per_epoch_));
   }
   signalled_ = (flags & kSignal) != 0;
   const std::int64_t samples = train_.batch_size(step_);
@@ -265,9 +265,7 @@ void Trainer::save(std::string_view name) {
     const AveragedStatistics averaged(comm_, model_.parameters);
     store_model(model_, dataset_.facts, config_text_, archive);
   }
-  for (const Parameters::Entry& entry : model_.parameters.entries()) {
-    archive.tensors["velocity/" + entry.name] = optimizer_.velocity().slice(entry.range.first, entry.shape);
-  }
+  store_optimizer(archive);
   archive.attributes["trainer/epoch"] = epoch_;
   archive.attributes["trainer/step"] = step_;
   archive.attributes["trainer/steps_per_epoch"] = steps_per_epoch_;
@@ -276,18 +274,27 @@ void Trainer::save(std::string_view name) {
   on_root(comm_, [&] { save_checkpoint(directory_->file(name), archive); });
 }
 
+void Trainer::store_optimizer(Archive& archive) const {
+  for (const Optimizer::State& state : optimizer_->states())
+    for (const Parameters::Entry& entry : model_.parameters.entries())
+      archive.tensors[state.name + "/" + entry.name] = state.values.slice(entry.range.first, entry.shape);
+  archive.attributes["trainer/optimizer_steps"] = optimizer_->steps();
+}
+
+void Trainer::restore_optimizer(const Archive& archive) {
+  for (const Optimizer::State& state : optimizer_->states())
+    for (const Parameters::Entry& entry : model_.parameters.entries())
+      restore(archive, state.name + "/" + entry.name, state.values.slice(entry.range.first, entry.shape));
+  optimizer_->set_steps(archive.attribute<std::int64_t>("trainer/optimizer_steps"));
+}
+
 void Trainer::resume(const Archive& archive) {
   const InputShape before = stored_facts(archive).input;
   check_usage(before == model_.input(), "train",
               "--resume: it was trained on {}, found {}: has the data changed?", before.text(),
               model_.input().text());
   restore_model(model_, archive);
-  for (const Parameters::Entry& entry : model_.parameters.entries()) {
-    const Tensor& velocity = archive.tensor("velocity/" + entry.name);
-    check(velocity.shape() == entry.shape, "checkpoint", "velocity/{} has shape {}, expected {}", entry.name,
-          velocity.shape().text(), entry.shape.text());
-    optimizer_.velocity().slice(entry.range.first, entry.shape).copy_from(velocity);
-  }
+  restore_optimizer(archive);
   const auto steps_per_epoch = archive.attribute<std::int64_t>("trainer/steps_per_epoch");
   check_usage(steps_per_epoch == steps_per_epoch_, "train",
               "--resume: an epoch had {} steps, and has {} now: has the data changed?", steps_per_epoch,

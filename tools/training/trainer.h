@@ -82,6 +82,9 @@ class Trainer {
   std::string measure(nlohmann::ordered_json& line, bool& best);
   void end_epoch(Progress& progress);
   void save(std::string_view name);
+  /// The optimizer's states, each a tensor a parameter: velocity/<name>, ...
+  void store_optimizer(Archive& archive) const;
+  void restore_optimizer(const Archive& archive);
   /// What each rank has of its own.
   void restore_own(const Archive& archive);
   std::int64_t wire_bytes_per_step() const;
@@ -101,7 +104,7 @@ class Trainer {
   Loader test_;
   std::int64_t steps_per_epoch_;
   ScheduleOptions schedule_;
-  Sgd optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   Reducer reducer_;
   MetricsFile metrics_file_;
 
