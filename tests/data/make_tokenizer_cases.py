@@ -6,8 +6,9 @@ WordpieceTokenizer), written here again step by step over whole strings with Pyt
 a second pass that carries each character's place along, and is checked against the first.
 
 Where this and the published one could differ: the longest word (100 characters here, as models are used; 200 in the
-published code, 100 in later ones); the version of Unicode (all characters here are older than 2010); special pieces in
-the text, which later tokenizers keep whole and this, like the published one, cuts like any text.
+published code, 100 in later ones); the version of Unicode (all characters here are older than 2010). The fast tokenizers
+that others use differ from it on these strings in four ways: they keep special pieces in the text whole, know no final
+sigma, drop private and unassigned characters, and give marks that NFD reorders the places of the order before.
 """
 import json
 import pathlib
