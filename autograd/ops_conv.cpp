@@ -42,10 +42,12 @@ kernels::ConvGeometry checked_geometry(const Var& x, const Var& w, const ConvOpt
 /// f<T>(queue, workspace) for a convolution of this geometry.
 template <class F>
 void run_conv(Where where, const Tensor& like, const kernels::ConvGeometry& g, F&& f) {
-  dispatch_cpu(like.device(), like.dtype(), where, [&]<class T>(auto& q) {
-    const Storage workspace = Storage::allocate(like.device(), kernels::conv_workspace<T>(q, g));
-    f.template operator()<T>(q, workspace.data());
-  });
+  check(like.device() == Device::cpu, where, "runs on the CPU only so far: use --device cpu");
+  const std::size_t bytes = like.dtype() == DType::f64 ? kernels::conv_workspace<double>(cpu_queue(), g)
+                                                       : kernels::conv_workspace<float>(cpu_queue(), g);
+  const Storage workspace = Storage::allocate(like.device(), bytes);
+  dispatch_cpu(like.device(), like.dtype(), where,
+               [&]<class T>(auto& q) { f.template operator()<T>(q, workspace.data()); });
 }
 
 void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var& x, const Var& w) {

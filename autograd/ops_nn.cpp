@@ -1,4 +1,5 @@
 #include "autograd/ops.h"
+#include "autograd/recompute.h"
 #include "autograd/scratch.h"
 #include "kernels/norm.h"
 #include "kernels/pool.h"
@@ -79,8 +80,9 @@ Var batch_norm(const Var& x, const Var& gain, const Var& bias, const Tensor& run
         const Tensor workspace = like(Shape{kernels::batch_norm_workspace(rows, channels)});
         kernels::batch_norm_statistics<T>(q, rows, channels, value.data<T>(), mean.data<T>(), var.data<T>(),
                                           workspace.data<T>());
-        kernels::batch_norm_update<T>(q, rows, channels, o.momentum, mean.data<T>(), var.data<T>(),
-                                      running_mean.data<T>(), running_var.data<T>());
+        if (!recomputing())
+          kernels::batch_norm_update<T>(q, rows, channels, o.momentum, mean.data<T>(), var.data<T>(),
+                                        running_mean.data<T>(), running_var.data<T>());
       }
       kernels::batch_norm_forward<T>(q, rows, channels, o.eps, o.relu, value.data<T>(), mean.data<T>(),
                                      var.data<T>(), gain.value().data<T>(), bias.value().data<T>(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/dry_run.h"
 #include "runtime/parallel.h"
 
 namespace ssn {
@@ -24,6 +25,7 @@ void append(std::vector<FlatRange>& ranges, FlatRange r) {
 
 void initialise(const Tensor& values, const Parameters::Init& init) {
   Tensor host = Tensor::empty(values.shape(), values.dtype());
+  if (dry_run()) return;
   const auto fill = [&]<class T>(T* to) {
     parallel_for(host.size(), 4096, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(init(i));

@@ -76,6 +76,16 @@ Var Var::result(Tensor value, std::vector<Var> inputs, Backward backward) {
   return v;
 }
 
+Var Var::always_recorded(Tensor value, std::vector<Var> inputs, Backward backward) {
+  Var v = result(std::move(value), {}, {});
+  if (grad_enabled()) {
+    v.node_->wants_grad = true;
+    v.node_->inputs = std::move(inputs);
+    v.node_->backward = std::move(backward);
+  }
+  return v;
+}
+
 Var Var::regenerated(const Shape& shape, DType dtype, Device device, std::function<Tensor()> make,
                      std::vector<Var> inputs, Backward backward) {
   Var v(std::make_shared<Node>());

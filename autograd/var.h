@@ -25,6 +25,9 @@ class Var {
   /// The output of an operation. Keeps inputs and closure only if an input wants a gradient and no NoGrad is
   /// in force.
   static Var result(Tensor value, std::vector<Var> inputs, Backward backward);
+  /// result() for an operation that reaches parameters which are not among its inputs (autograd/recompute.h):
+  /// it wants a gradient whatever the inputs do.
+  static Var always_recorded(Tensor value, std::vector<Var> inputs, Backward backward);
   /// An output whose tensor is not kept: value() calls `make` at each use.
   static Var regenerated(const Shape& shape, DType dtype, Device device, std::function<Tensor()> make,
                          std::vector<Var> inputs, Backward backward);

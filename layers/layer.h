@@ -1,8 +1,11 @@
 #pragma once
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "autograd/ops.h"
 #include "autograd/parameters.h"
+#include "autograd/recompute.h"
 #include "layers/weight.h"
 
 namespace ssn {
@@ -13,6 +16,9 @@ struct Pass {
   std::uint64_t seed = 0;  // training: with the step, what dropout draws
   std::int64_t step = 0;
   std::int64_t first = 0;  // place of the first sample in the step: ranks together drop what one would
+  /// Asked for each segment of the network by its name: whether to compute it again in backward, rather than
+  /// to keep what is computed within. Empty: no.
+  std::function<bool(std::string_view segment)> recompute = {};
 };
 
 /// Where a layer's constructor asks for its weights and parameters, and the path that its names start with.
@@ -26,6 +32,22 @@ struct Scope {
     return path.empty() ? std::string(leaf) : fmt::format("{}.{}", path, leaf);
   }
   Scope at(std::string_view child) const { return {weights, parameters, name(child)}; }
+};
+
+/// A part of a network, such as a block, that can be computed again in backward.
+class Segment {
+ public:
+  explicit Segment(const Scope& scope) : name_(scope.path) {}
+  /// f(inputs), whose result does not depend on whether it is recomputed. f outlives the call: it captures by
+  /// value.
+  template <class F>
+  Var operator()(const Pass& pass, std::vector<Var> inputs, F&& f) const {
+    if (pass.recompute && pass.recompute(name_)) return recomputed(std::move(inputs), std::forward<F>(f));
+    return f(std::span<const Var>(inputs));
+  }
+
+ private:
+  std::string name_;
 };
 
 }  // namespace ssn

@@ -1,6 +1,7 @@
 #pragma once
 #include "runtime/config.h"
 #include "runtime/device.h"
+#include "runtime/dry_run.h"
 #include "runtime/dtype.h"
 #include "runtime/error.h"
 #include "runtime/queue.h"
@@ -29,11 +30,12 @@ decltype(auto) on_queue(Device device, Where where, F&& f) {
 }
 
 /// Calls f<T>(queue) with the floating type and the queue named: the step from run-time values to a kernel's
-/// overload. A span of the trace, named by the operation.
+/// overload. A span of the trace, named by the operation. In a DryRun, f is not called.
 template <class F>
-decltype(auto) dispatch(Device device, DType dtype, Where where, F&& f) {
+void dispatch(Device device, DType dtype, Where where, F&& f) {
+  if (dry_run()) return;
   const Span span(where.op.data());  // made of a literal
-  return on_queue(device, where, [&](auto& queue) -> decltype(auto) {
+  on_queue(device, where, [&](auto& queue) {
     if (dtype == DType::f64) return f.template operator()<double>(queue);
     check(dtype == DType::f32, where, "needs f32 or f64, found {}", name_of(dtype));
     return f.template operator()<float>(queue);
@@ -42,7 +44,8 @@ decltype(auto) dispatch(Device device, DType dtype, Where where, F&& f) {
 
 /// dispatch for operations that have no CUDA kernel yet.
 template <class F>
-decltype(auto) dispatch_cpu(Device device, DType dtype, Where where, F&& f) {
+void dispatch_cpu(Device device, DType dtype, Where where, F&& f) {
+  if (dry_run()) return;
   const Span span(where.op.data());
   check(device == Device::cpu, where, "runs on the CPU only so far: use --device cpu");
   if (dtype == DType::f64) return f.template operator()<double>(cpu_queue());

@@ -1,5 +1,6 @@
 #include "runtime/storage.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "runtime/config.h"
 #include "runtime/device_memory.h"
 #include "runtime/dispatch.h"
+#include "runtime/dry_run.h"
 
 namespace ssn {
 std::size_t physical_memory() {
@@ -55,9 +57,16 @@ std::size_t rounded(std::size_t bytes) {
   return (std::max<std::size_t>(bytes, 1) + step - 1) / step * step;
 }
 
+/// Blocks that are kept when they are given back. Thread-safe.
 class Pool {
  public:
-  explicit Pool(Device device) : device_(device) {}
+  /// Where blocks come from and go to.
+  struct System {
+    std::function<void*(std::size_t bytes)> allocate;
+    std::function<void(void* data, std::size_t bytes)> release;
+  };
+  explicit Pool(System system) : system_(std::move(system)) {}
+  ~Pool() { trim(); }
 
   void* take(std::size_t bytes) {
     std::unique_lock lock(mutex_);
@@ -68,7 +77,7 @@ class Pool {
       return p;
     }
     lock.unlock();
-    void* p = on_queue(device_, "allocate", [&](auto& q) { return memory::allocate(q, bytes); });
+    void* p = system_.allocate(bytes);
     lock.lock();
     stats_.held += bytes;
     ++stats_.requests_to_system;
@@ -82,14 +91,14 @@ class Pool {
       free_[bytes].push_back(p);
     } else {
       stats_.held -= bytes;
-      on_queue(device_, "release", [&](auto& q) { memory::release(q, p); });
+      system_.release(p, bytes);
     }
   }
   void trim() {
     std::unique_lock lock(mutex_);
     for (auto& [bytes, blocks] : free_) {
       for (void* p : blocks) {
-        on_queue(device_, "release", [&](auto& q) { memory::release(q, p); });
+        system_.release(p, bytes);
         stats_.held -= bytes;
       }
       blocks.clear();
@@ -106,19 +115,67 @@ class Pool {
     stats_.peak = std::max(stats_.peak, stats_.in_use);
   }
 
-  Device device_;
+  System system_;
   std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> free_;
   PoolStats stats_;
 };
 
+Pool::System system_of(Device device) {
+  return {[=](std::size_t bytes) {
+            return on_queue(device, "allocate", [&](auto& q) { return memory::allocate(q, bytes); });
+          },
+          [=](void* data, std::size_t) {
+            on_queue(device, "release", [&](auto& q) { memory::release(q, data); });
+          }};
+}
+
 Pool& pool(Device device) {  // never destroyed: static tensors may outlive it
-  static Pool& cpu = *new Pool(Device::cpu);
-  static Pool& cuda = *new Pool(Device::cuda);
+  static Pool& cpu = *new Pool(system_of(Device::cpu));
+  static Pool& cuda = *new Pool(system_of(Device::cuda));
   return device == Device::cpu ? cpu : cuda;
 }
 
+thread_local DryRun* t_dry_run = nullptr;
+
+/// Address space without memory behind it: of what is large, for there is a limit to the number of maps.
+Pool::System address_space() {
+  constexpr std::size_t kLarge = 1 << 16;
+  return {
+      [](std::size_t bytes) {
+        if (bytes < kLarge) return memory::allocate(cpu_queue(), bytes);
+        void* p =
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        check(p != MAP_FAILED, "dry run", "no address space for {} bytes: is it limited (ulimit -v)?", bytes);
+        return p;
+      },
+      [](void* data, std::size_t bytes) {
+        if (bytes < kLarge)
+          memory::release(cpu_queue(), data);
+        else
+          munmap(data, bytes);
+      }};
+}
+
 }  // namespace
+
+class DryRun::Pool : public ssn::Pool {
+ public:
+  Pool() : ssn::Pool(address_space()) {}
+};
+
+DryRun::DryRun() : pool_(std::make_shared<Pool>()), outer_(t_dry_run) {
+  t_dry_run = this;
+}
+DryRun::~DryRun() {
+  t_dry_run = outer_;
+}
+PoolStats DryRun::stats() const {
+  return pool_->stats();
+}
+bool dry_run() {
+  return t_dry_run != nullptr;
+}
 
 namespace {
 
@@ -144,11 +201,18 @@ std::size_t guard_storages() {
 }
 
 Storage Storage::allocate(Device device, std::size_t bytes) {
+  Storage s;
+  if (t_dry_run) {
+    const std::size_t size = build::exact_allocation ? std::max<std::size_t>(bytes, 1) : rounded(bytes);
+    void* data = t_dry_run->pool_->take(size);
+    s.block_ = std::make_shared<Block>(device, data, bytes);
+    s.block_->release = [pool = t_dry_run->pool_, data, size] { pool->give(data, size); };
+    return s;
+  }
   const bool guarded = g_guards && !build::exact_allocation;
   const std::size_t wanted = bytes + (guarded ? kGuardBytes : 0);
   const std::size_t size = build::exact_allocation ? std::max<std::size_t>(wanted, 1) : rounded(wanted);
   char* data = static_cast<char*>(pool(device).take(size));
-  Storage s;
   s.block_ = std::make_shared<Block>(device, data, bytes);
   s.block_->release = [=] {
     if (guarded) look_at_guard(device, data + bytes);

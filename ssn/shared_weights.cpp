@@ -3,6 +3,7 @@
 #include <map>
 #include <tuple>
 
+#include "autograd/recompute.h"
 #include "ssn/initialise.h"
 
 namespace ssn {
@@ -150,8 +151,8 @@ Var SharedWeights::use(int number) {
   for (const Var& learned : {recipe.coefficients, recipe.projection, recipe.projection_bias})
     if (learned) inputs.push_back(learned);
   Var::Backward backward;
-  if (grad_enabled())
-    backward = [this, place, use = std::make_shared<Use>(group)](const Tensor& gy, auto) {
+  if (const auto kept = kept_for_backward([&] { return std::make_shared<Use>(group); }); grad_enabled())
+    backward = [this, place, use = std::static_pointer_cast<Use>(kept)](const Tensor& gy, auto) {
       use->end();
       arrived(place, gy);
     };

@@ -44,8 +44,8 @@ class SharedWeights final : public WeightFactory {
   /// Valid after build().
   const Plan& plan() const;
 
-  /// Declares a use, unless NoGrad is in force: its group is complete when every declared use that is still
-  /// alive has added its gradient.
+  /// Declares a use, unless nothing is recorded; within recomputed(), in its first run. Its group is complete
+  /// when every declared use that is still alive has added its gradient.
   Var use(int number) override;
 
   /// `callback(group)` when the group's gradient is complete, in backward() or, for groups of which some use

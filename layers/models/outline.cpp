@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autograd/flops.h"
+#include "runtime/dry_run.h"
 #include "runtime/progress.h"
 
 namespace ssn {
@@ -68,6 +69,7 @@ NetworkInput zeros_for(const NetworkTask& task, std::int64_t n) {
 
 double forward_flops(std::string_view network, const NetworkTask& task, const NetworkSize& size) {
   const NoGrad no_grad;
+  const DryRun dry_run;
   Recorder recorder;
   Parameters parameters;
   const auto made = make_network(network, task, {recorder, parameters}, size);

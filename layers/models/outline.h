@@ -22,8 +22,7 @@ Outline outline(std::string_view network, const NetworkTask& task, const Network
 /// n samples of zeros, as the networks made for a task read them; of each sequence 15% is to be predicted.
 NetworkInput zeros_for(const NetworkTask& task, std::int64_t n);
 
-/// FLOPs of the convolutions and linear layers in a forward pass of one sample (autograd/flops.h). Runs it,
-/// on zeros: the memory of the largest weight and of the activations.
+/// FLOPs of the convolutions and linear layers in a forward pass of one sample (autograd/flops.h).
 double forward_flops(std::string_view network, const NetworkTask& task, const NetworkSize& size = {});
 
 /// The largest size of a network at which `(outline.*count)()` is at most `limit`: narrower, and only if one

@@ -3,7 +3,8 @@
 namespace ssn {
 
 CifarResNet::Block::Block(const Scope& scope, std::int64_t in, std::int64_t out, std::int64_t stride)
-    : in(in),
+    : segment(scope),
+      in(in),
       out(out),
       stride(stride),
       conv1(scope.at("conv1"), in, out, {.stride = stride}),
@@ -41,7 +42,9 @@ CifarResNet::CifarResNet(const Scope& scope, int depth, std::int64_t channels, s
 
 Var CifarResNet::forward(const NetworkInput& input, const Pass& pass) const {
   Var h = bn1_(conv1_(Var::constant(input.images)), pass, true);
-  for (const Block& block : blocks_) h = block(h, pass);
+  for (const Block& block : blocks_) {
+    h = block.segment(pass, {h}, [&block, pass](std::span<const Var> x) { return block(x[0], pass); });
+  }
   return fc_(global_avg_pool(h));
 }
 

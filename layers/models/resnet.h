@@ -22,6 +22,7 @@ class CifarResNet : public Network {
     Block(const Scope& scope, std::int64_t in, std::int64_t out, std::int64_t stride);
     Var operator()(const Var& x, const Pass& pass) const;
 
+    Segment segment;
     std::int64_t in, out, stride;
     Conv2d conv1;
     BatchNorm bn1;

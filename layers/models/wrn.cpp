@@ -3,7 +3,8 @@
 namespace ssn {
 
 WideResNet::Block::Block(const Scope& scope, std::int64_t in, std::int64_t out, std::int64_t stride)
-    : bn1(scope.at("bn1"), in),
+    : segment(scope),
+      bn1(scope.at("bn1"), in),
       conv1(scope.at("conv1"), in, out, {.stride = stride}),
       bn2(scope.at("bn2"), out),
       conv2(scope.at("conv2"), out, out, {}) {
@@ -42,7 +43,9 @@ WideResNet::WideResNet(const Scope& scope, int depth, int width, std::int64_t ch
 
 Var WideResNet::forward(const NetworkInput& input, const Pass& pass) const {
   Var h = conv1_(Var::constant(input.images));
-  for (const Block& block : blocks_) h = block(h, pass);
+  for (const Block& block : blocks_) {
+    h = block.segment(pass, {h}, [&block, pass](std::span<const Var> x) { return block(x[0], pass); });
+  }
   return fc_(global_avg_pool(bn_(h, pass, true)));
 }
 

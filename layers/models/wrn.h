@@ -23,6 +23,7 @@ class WideResNet : public Network {
     Block(const Scope& scope, std::int64_t in, std::int64_t out, std::int64_t stride);
     Var operator()(const Var& x, const Pass& pass) const;
 
+    Segment segment;
     BatchNorm bn1;
     Conv2d conv1;
     BatchNorm bn2;

@@ -14,7 +14,8 @@ WideResNet50::ConvNorm::ConvNorm(const Scope& scope, std::string_view conv, std:
 
 WideResNet50::Block::Block(const Scope& scope, std::int64_t in, std::int64_t inner, std::int64_t out,
                            std::int64_t stride)
-    : shortcut([&]() -> std::optional<ConvNorm> {
+    : segment(scope),
+      shortcut([&]() -> std::optional<ConvNorm> {
         if (in == out && stride == 1) return {};
         return ConvNorm(scope, "shortcut", "shortcut_bn", in, out, point(stride));
       }()),
@@ -52,7 +53,9 @@ WideResNet50::WideResNet50(const Scope& scope, int width, std::int64_t channels,
 Var WideResNet50::forward(const NetworkInput& input, const Pass& pass) const {
   Var h = stem3_(stem2_(stem1_(Var::constant(input.images), pass, true), pass, true), pass, true);
   h = max_pool(h, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
-  for (const Block& block : blocks_) h = block(h, pass);
+  for (const Block& block : blocks_) {
+    h = block.segment(pass, {h}, [&block, pass](std::span<const Var> x) { return block(x[0], pass); });
+  }
   return fc_(global_avg_pool(h));
 }
 

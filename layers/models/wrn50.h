@@ -34,6 +34,7 @@ class WideResNet50 : public Network {
     Block(const Scope& scope, std::int64_t in, std::int64_t inner, std::int64_t out, std::int64_t stride);
     Var operator()(const Var& x, const Pass& pass) const;
 
+    Segment segment;
     std::optional<ConvNorm> shortcut;  // 1×1, where the shape changes
     ConvNorm reduce, filter, expand;   // 1×1, 3×3, 1×1
   };
