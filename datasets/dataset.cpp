@@ -10,6 +10,7 @@
 #include "datasets/cifar.h"
 #include "datasets/idx.h"
 #include "datasets/synthetic.h"
+#include "datasets/text.h"
 #include "runtime/config.h"
 #include "runtime/storage.h"
 #include "runtime/text.h"
@@ -61,6 +62,16 @@ KnownSet parse_synthetic(const std::string& detail) {
   return {.input = {.size = {e[0], e[1], e[2]}, .classes = e[3]}, .samples = e[4]};
 }
 
+std::int64_t parse_documents(const std::string& detail) {
+  if (detail.empty()) return 2000;
+  const std::vector<std::int64_t> e = parse_extents(detail);
+  constexpr std::int64_t kMost = 1 << 20;
+  check_usage(e.size() == 1 && e[0] <= kMost, "--data",
+              "expected synthetic-text:N with at most {} documents, such as synthetic-text:2000, found '{}'",
+              kMost, detail);
+  return e[0];
+}
+
 /// Where the sample is: SSN_DATA_DIR, or else beside the program's own prefix, in the source tree, or where
 /// it was to be installed.
 std::string sample_directory(const std::string& name) {
@@ -103,7 +114,7 @@ Sets generate_synthetic(const std::string& detail, std::uint64_t seed) {
           synthetic_images(input, std::max<std::int64_t>(1, count / 5), seed, 1), input.classes};
 }
 
-enum class Kind { sample, idx, cifar10, cifar100, synthetic };
+enum class Kind { sample, idx, cifar10, cifar100, synthetic, text, synthetic_text };
 
 /// What is known of a name. No classes: the files or the specification tell.
 struct Format {
@@ -121,6 +132,8 @@ const Format kFormats[] = {
     {"cifar100", Kind::cifar100, {{{3, 32, 32}, 100}, 50000}, kCifarAugmentation},
     {"glyphs", Kind::cifar100, {{{3, 32, 32}, 100}, 10000}, {.crop_padding = 4}},
     {"synthetic", Kind::synthetic, {}, {}},
+    {"text", Kind::text, {}, {}},
+    {"synthetic-text", Kind::synthetic_text, {}, {}},
 };
 
 Sets read(const Format& format, const std::string& detail, std::uint64_t seed) {
@@ -129,7 +142,7 @@ Sets read(const Format& format, const std::string& detail, std::uint64_t seed) {
     case Kind::idx: return read_idx(detail, format.known.input.classes);
     case Kind::cifar10: return read_cifar10(detail);
     case Kind::cifar100: return read_cifar100(detail);
-    case Kind::synthetic: break;
+    default: break;
   }
   return generate_synthetic(detail, seed);
 }
@@ -146,8 +159,11 @@ const Format& find_format(const Spec& spec) {
               suggestion(spec.name, dataset_names()));
   check_usage(format->kind != Kind::sample || spec.detail.empty(), "--data",
               "{} comes with the project and takes no path; found '{}'", spec.name, spec.detail);
-  check_usage(format->kind == Kind::sample || format->kind == Kind::synthetic || !spec.detail.empty(),
-              "--data", "{} needs the directory of its files: {}:DIR", spec.name, spec.name);
+  const bool generated = format->kind == Kind::synthetic || format->kind == Kind::synthetic_text;
+  const bool text = format->kind == Kind::text;
+  check_usage(format->kind == Kind::sample || generated || !spec.detail.empty(), "--data",
+              "{} needs {}: {}:{}", spec.name, text ? "a file or a directory" : "the directory of its files",
+              spec.name, text ? "PATH" : "DIR");
   return *format;
 }
 
@@ -180,6 +196,8 @@ std::string InputShape::text() const {
 Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
   const Spec spec = parse_spec(text);
   const Format& format = find_format(spec);
+  if (format.kind == Kind::text) return load_text(spec.detail, options);
+  if (format.kind == Kind::synthetic_text) return load_synthetic_text(parse_documents(spec.detail), options);
   Sets sets = read(format, spec.detail, options.seed);
   const ImageSize size = size_of_images(sets.train);
   check(size == size_of_images(sets.test), "--data",
@@ -211,10 +229,15 @@ Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
           .augmentation = augmentation};
 }
 
-std::optional<KnownSet> known_set(std::string_view text) {
+std::optional<KnownSet> known_set(std::string_view text, const DatasetOptions& options) {
   const Spec spec = parse_spec(text);
   const Format& format = find_format(spec);
   if (format.kind == Kind::synthetic) return parse_synthetic(spec.detail);
+  if (format.kind == Kind::text) return known_text(options);
+  if (format.kind == Kind::synthetic_text) {
+    const Dataset data = load_synthetic_text(parse_documents(spec.detail), options);
+    return KnownSet{.input = data.facts.input, .samples = data.train->size()};
+  }
   if (format.known.input.classes == 0) return {};
   return format.known;
 }

@@ -37,6 +37,7 @@ struct DataFacts {
   InputShape input;
   Normalization normalization = {};          // images: of the training set
   std::vector<std::string> vocabulary = {};  // text: a token's id is its place
+  bool cased = false;                        // text: as it is written, not lower-cased without accents
 };
 
 struct Dataset {
@@ -46,6 +47,14 @@ struct Dataset {
   Augmentation augmentation = {};  // of the training set
 };
 
+/// How text becomes tokens.
+struct TextOptions {
+  std::string vocabulary = {};       // a file; else one is built from the training text
+  std::int64_t vocabulary_size = 0;  // of that, at most; 0: 8000
+  bool cased = false;
+  std::int64_t length = 128;  // tokens of a sequence, [CLS] and [SEP] included
+};
+
 struct DatasetOptions {
   std::optional<ImageSize> input = {};  // resize to this once, at loading
   std::uint64_t seed = 0;               // of generated sets
@@ -53,6 +62,8 @@ struct DatasetOptions {
   std::optional<bool> flip = {};
   std::optional<std::int64_t> crop_padding = {}, cutout = {};
   std::optional<DataFacts> facts = {};  // read it as this network's data were
+  bool skip_bad = false;                // leave out files that are damaged; a warning says how many
+  TextOptions text = {};
 };
 
 /// Reads or generates the set named by `spec`, NAME or NAME:PATH:
@@ -61,6 +72,8 @@ struct DatasetOptions {
 /// - cifar10:DIR, cifar100:DIR: CIFAR's binary files
 /// - glyphs:DIR: rendered characters in CIFAR-100's format, never flipped
 /// - synthetic[:CxHxWxCLASSESxN]: generated; N training images and a fifth of that for test
+/// - text:PATH: a text file or a directory of them (see datasets/corpus.h), for masked-language modelling
+/// - synthetic-text[:N]: N generated documents, and a fifth of that for test
 ///
 /// Files may be gzipped. Throws UsageError for a wrong specification, Error for files that are missing or
 /// wrong.
@@ -71,8 +84,9 @@ struct KnownSet {
   InputShape input;
   std::int64_t samples = 0;  // for training
 };
-/// Of the set named by `spec`; none where only the files tell. Throws UsageError.
-std::optional<KnownSet> known_set(std::string_view spec);
+/// Of the set named by `spec`; none where only the files tell. Reads nothing but a given vocabulary. Throws
+/// UsageError.
+std::optional<KnownSet> known_set(std::string_view spec, const DatasetOptions& options = {});
 
 /// Names that load_dataset knows.
 std::vector<std::string> dataset_names();

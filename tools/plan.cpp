@@ -11,10 +11,14 @@ namespace {
 /// The network's input: of the data, unless flags say otherwise.
 InputShape input_of(const TrainConfig& config, const KnownSet& known, std::int64_t classes) {
   InputShape input = known.input;
+  if (input.length > 0) return input;
   if (!config.input.empty()) input.size = ImageSize::parse(config.input);
   if (classes > 0) input.classes = classes;
-  check_usage(input.size.channels > 0 && input.classes > 0, "plan",
-              "only the files tell the shape of {}: give --input CxHxW and --classes N", config.data);
+  check_usage(
+      input.size.channels > 0 && input.classes > 0, "plan",
+      "only the files tell the shape of {}: give --input CxHxW and --classes N, or for text --vocab-size "
+      "N or --vocab FILE",
+      config.data);
   return input;
 }
 
@@ -38,7 +42,7 @@ int plan(Comm& comm, const Arguments& arguments) {
       "--mapping learned: the groups are not known before the search; run ssn map, and give the file it "
       "writes as --mapping");
   read_mapping_file(comm, config);
-  const KnownSet known = known_set(config.data).value_or(KnownSet{});
+  const KnownSet known = known_set(config.data, dataset_options(config, options)).value_or(KnownSet{});
   if (!options.given("batch") && known.samples > 0) config.batch = usual_batch(known.samples);
   const InputShape input = input_of(config, known, classes);
   const Model model(config, input, Device::cpu);

@@ -33,6 +33,8 @@ std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c) 
   return {{"model", c.model},
           {"data", c.data.substr(0, c.data.find(':'))},
           {"input", c.input},
+          {"length", fmt::format("{}", c.length)},
+          {"cased", fmt::format("{}", c.cased)},
           {"budget", c.budget},
           {"count", c.count},
           {"baseline", c.baseline},
@@ -191,7 +193,11 @@ int train(Comm& comm, const Arguments& arguments) {
   const Device device = choose_device(config.device);
   if (!run.trace.empty()) start_trace();
 
-  const Dataset dataset = load_dataset(config.data, dataset_options(config, options));
+  DatasetOptions data_options = dataset_options(config, options);
+  // Text goes on with the same vocabulary, whatever has become of the file.
+  if (checkpoint && stored_facts(*checkpoint).input.length > 0)
+    data_options.facts = stored_facts(*checkpoint);
+  const Dataset dataset = load_dataset(config.data, data_options);
   use_defaults_of(dataset, options, config);
   const Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
   check_parts(comm, config, split.rest->size());
@@ -221,6 +227,8 @@ int train(Comm& comm, const Arguments& arguments) {
   if (!run.trace.empty()) atomic_write_text(trace_file(comm, run.trace), "");  // finds out now if it cannot
   directory.write(comm, "config.toml", config_text);
   directory.write(comm, "plan.json", model->plan_json().dump(1) + "\n");
+  const auto& pieces = dataset.facts.vocabulary;
+  if (!pieces.empty()) directory.write(comm, "vocab.txt", fmt::format("{}\n", fmt::join(pieces, "\n")));
 
   const TrainResult result = trainer.run();
   if (!run.trace.empty()) {

@@ -17,7 +17,14 @@ void add_network_options(Options& options, TrainConfig& c) {
       .add("model", c.model, "NAME", fmt::format("network: {}", fmt::join(network_names(), ", ")))
       .add("data", c.data, "NAME[:PATH]", fmt::format("data set: {}", fmt::join(dataset_names(), ", ")))
       .add("input", c.input, "CxHxW", "resize the images once, at loading")
-      .show_default("as they are");
+      .show_default("as they are")
+      .add("length", c.length, "N", "text: tokens of a sequence", between(3, 1 << 16))
+      .add("vocab", c.vocab, "FILE", "text: the vocabulary, a piece a line, as BERT's vocab.txt")
+      .show_default("built from the training text")
+      .add("vocab-size", c.vocab_size, "N", "text: pieces of the vocabulary that is built, at most",
+           between(0, 1 << 24))
+      .show_default("8000")
+      .add("cased", c.cased, "text: as it is written, not lower-cased and without accents");
   options.section("Parameter sharing")
       .add("budget", c.budget, "B",
            "parameters in the groups: a share of what can be shared (25%, 0.25x), a number (97K, 4M), "
@@ -82,6 +89,7 @@ void add_training_options(Options& options, TrainConfig& c) {
       .show_default("as usual for the data")
       .add("cutout", c.cutout, "PIXELS", "side of a square that is blanked in training images",
            between(0, 1 << 20))
+      .add("skip-bad", c.skip_bad, "leave out damaged files, and say how many")
       .add("validation", c.validation, "SHARE",
            "of the training set held out; the best network on it is kept", between(0, 0.9))
       .add("eval-every", c.eval_every, "EPOCHS", "between evaluations; 0: at the end only", between(0, 1e9));
@@ -137,6 +145,8 @@ DatasetOptions dataset_options(const TrainConfig& c, const Options& options) {
   if (!c.input.empty()) data.input = ImageSize::parse(c.input);
   if (options.given("flip")) data.flip = c.flip;
   if (options.given("crop")) data.crop_padding = c.crop;
+  data.skip_bad = c.skip_bad;
+  data.text = {.vocabulary = c.vocab, .vocabulary_size = c.vocab_size, .cased = c.cased, .length = c.length};
   return data;
 }
 

@@ -17,6 +17,10 @@ struct TrainConfig {
   bool flip = false;
   std::int64_t crop = 0, cutout = 0;
   double validation = 0;
+  bool skip_bad = false;
+  std::string vocab;  // text: a file; else of vocab_size, built from the training text
+  std::int64_t vocab_size = 0, length = 128;
+  bool cased = false;
 
   std::string budget = "25%", count = "groups", baseline = "none", mapping = "single";
   std::int64_t groups = 0;

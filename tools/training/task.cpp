@@ -90,6 +90,7 @@ namespace {
 void store_facts(const DataFacts& facts, Archive& archive) {
   if (facts.input.length > 0) {
     archive.attributes["data/length"] = facts.input.length;
+    archive.attributes["data/cased"] = std::int64_t{facts.cased};
     std::vector<std::uint8_t> text;
     for (const std::string& token : facts.vocabulary) {
       text.insert(text.end(), token.begin(), token.end());
@@ -147,6 +148,7 @@ DataFacts stored_facts(const Archive& archive) {
   DataFacts facts;
   if (archive.attributes.contains("data/length")) {
     facts.input.length = integer("data/length");
+    facts.cased = integer("data/cased") != 0;
     const Tensor& text = archive.tensor("data/vocabulary");
     std::string token;
     for (const std::uint8_t c : text.span<std::uint8_t>()) {
