@@ -30,6 +30,10 @@ struct OptimizerOptions {
 /// 3), Adam (Kingma and Ba 2015, Algorithm 1), AdamW with PyTorch's decay, LAMB as for BERT (You et al. 2020,
 /// section 4), RMSProp as for EfficientNet (Tan and Le 2019, section 5.2).
 OptimizerOptions usual_options(OptimizerKind kind);
+/// Numbers that it keeps for each parameter.
+constexpr int states_of(OptimizerKind kind) {
+  return kind == OptimizerKind::sgd ? 1 : 2;
+}
 
 /// One step of all parameters at once, in one pass over the flat buffers (LAMB: two). Does not zero the
 /// gradients.

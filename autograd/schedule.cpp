@@ -16,8 +16,10 @@ void check_schedule(const ScheduleOptions& o) {
   check_usage(o.epochs >= 0, "schedule", "the epochs must be at least 0, found {}", o.epochs);
   check_usage(o.warmup >= 0 && o.warmup <= o.epochs, "schedule",
               "the warm-up must be between 0 and the {} epochs of the run, found {}", o.epochs, o.warmup);
-  check_usage(o.factor > 0 && std::isfinite(o.factor), "schedule",
-              "the factor of the steps must be positive, found {}", o.factor);
+  check_usage(o.factor > 0 && std::isfinite(o.factor), "schedule", "the factor must be positive, found {}",
+              o.factor);
+  check_usage(o.every >= 0 && std::isfinite(o.every), "schedule",
+              "the epochs between falls must be at least 0, found {}", o.every);
   check_usage(std::is_sorted(o.milestones.begin(), o.milestones.end()), "schedule",
               "the epochs of the steps must ascend");
 }
@@ -26,13 +28,18 @@ double learning_rate(const ScheduleOptions& o, std::int64_t step, std::int64_t s
   const double per_epoch = static_cast<double>(steps_per_epoch), at = static_cast<double>(step);
   const double warmup = std::round(o.warmup * per_epoch), all = std::round(o.epochs * per_epoch);
   if (at < warmup) return o.lr * (at + 1) / warmup;
+  const double t = std::clamp((at - warmup) / std::max(1.0, all - warmup), 0.0, 1.0);
   switch (o.kind) {
-    case ScheduleOptions::Kind::constant: return o.lr;
-    case ScheduleOptions::Kind::cosine: {
-      const double t = std::clamp((at - warmup) / std::max(1.0, all - warmup), 0.0, 1.0);
+    case ScheduleKind::constant: break;
+    case ScheduleKind::cosine:
       return o.final_lr + (o.lr - o.final_lr) * (1 + std::cos(std::numbers::pi * t)) / 2;
+    case ScheduleKind::linear: return o.final_lr + (o.lr - o.final_lr) * (1 - t);
+    case ScheduleKind::exponential: {
+      if (o.every == 0) return o.lr * std::pow(o.factor, at / per_epoch);
+      const double steps = std::max(1.0, std::round(o.every * per_epoch));
+      return o.lr * std::pow(o.factor, std::floor(at / steps));
     }
-    case ScheduleOptions::Kind::steps: {
+    case ScheduleKind::steps: {
       const auto passed = std::count_if(o.milestones.begin(), o.milestones.end(),
                                         [&](double epoch) { return at >= std::round(epoch * per_epoch); });
       return o.lr * std::pow(o.factor, static_cast<double>(passed));

@@ -10,7 +10,7 @@
 namespace ssn {
 namespace {
 
-using Kind = ScheduleOptions::Kind;
+using Kind = ScheduleKind;
 constexpr std::int64_t kSteps = 10;  // an epoch
 
 TEST(Schedule, warm_up_climbs_in_equal_steps) {
@@ -41,8 +41,29 @@ TEST(Schedule, steps_multiply_at_their_epochs) {
   EXPECT_DOUBLE_EQ(learning_rate(o, 65, kSteps), 0.04);
 }
 
+TEST(Schedule, linear_falls_from_the_warm_up_to_the_end) {
+  const ScheduleOptions o{.kind = Kind::linear, .lr = 0.3, .epochs = 5, .warmup = 1, .final_lr = 0.1};
+  EXPECT_DOUBLE_EQ(learning_rate(o, 9, kSteps), 0.3);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 10, kSteps), 0.3);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 20, kSteps), 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 49, kSteps), 0.1 + 0.2 / 40);
+  EXPECT_NEAR(learning_rate(o, 5000, kSteps), 0.1, 1e-15);
+}
+
+TEST(Schedule, exponential_falls_with_every_step_or_every_so_many_epochs) {
+  ScheduleOptions o{.kind = Kind::exponential, .lr = 0.5, .epochs = 9, .warmup = 1, .factor = 0.8};
+  EXPECT_DOUBLE_EQ(learning_rate(o, 4, kSteps), 0.25);  // the warm-up counts as time that has passed
+  EXPECT_DOUBLE_EQ(learning_rate(o, 10, kSteps), 0.5 * 0.8);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 25, kSteps), 0.5 * std::pow(0.8, 2.5));
+  o.every = 2.4;
+  EXPECT_DOUBLE_EQ(learning_rate(o, 23, kSteps), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 24, kSteps), 0.5 * 0.8);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 47, kSteps), 0.5 * 0.8);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 72, kSteps), 0.5 * std::pow(0.8, 3));
+}
+
 TEST(Schedule, short_runs_have_rates_too) {
-  for (const Kind kind : {Kind::constant, Kind::cosine, Kind::steps})
+  for (const Kind kind : {Kind::constant, Kind::cosine, Kind::steps, Kind::linear, Kind::exponential})
     for (const double epochs : {0.0, 1.0})
       EXPECT_EQ(learning_rate({.kind = kind, .lr = 0.5, .epochs = epochs}, 0, 1), 0.5);
 }
@@ -59,6 +80,7 @@ TEST(Schedule, refuses_options_without_sense) {
   refused({.final_lr = -1});
   refused({.milestones = {5, 3}});
   refused({.factor = 0});
+  refused({.every = -1});
 }
 
 }  // namespace

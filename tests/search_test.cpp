@@ -18,20 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using test::file_text;
+using test::has;
+using test::output_of;
 using test::small_run;
 using test::TemporaryDirectory;
 
-std::string output_of(int (*command)(Comm&, const Arguments&), const Arguments& arguments) {
-  SoloComm comm;
-  testing::internal::CaptureStdout();
-  try {
-    EXPECT_EQ(command(comm, arguments), 0);
-  } catch (...) {
-    testing::internal::GetCapturedStdout();
-    throw;
-  }
-  return testing::internal::GetCapturedStdout();
-}
 /// The message of the Error that a command ends with.
 std::string refusal(int (*command)(Comm&, const Arguments&), const Arguments& arguments) {
   try {
@@ -40,10 +31,6 @@ std::string refusal(int (*command)(Comm&, const Arguments&), const Arguments& ar
     return error.what();
   }
   return "nothing was refused";
-}
-testing::AssertionResult has(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "'" << part << "' is not in '" << text << "'";
 }
 Json json_file(const std::string& path) {
   return Json::parse(file_text(path));

@@ -1,4 +1,5 @@
 #pragma once
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -45,6 +46,41 @@ inline Arguments small_run(const Arguments& more) {
       "1",       "--seed",    "5"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
+}
+
+/// What a command prints.
+inline std::string output_of(int (*command)(Comm&, const Arguments&), const Arguments& arguments,
+                             int expected_code = 0) {
+  SoloComm comm;
+  testing::internal::CaptureStdout();
+  int code = -1;
+  try {
+    code = command(comm, arguments);
+  } catch (...) {
+    testing::internal::GetCapturedStdout();
+    throw;
+  }
+  EXPECT_EQ(code, expected_code);
+  return testing::internal::GetCapturedStdout();
+}
+inline nlohmann::json train_small(const Arguments& more) {
+  Arguments all = small_run(more);
+  all.emplace_back("--json");
+  return nlohmann::json::parse(output_of(train, all));
+}
+
+/// The message of the UsageError that a command ends with.
+inline std::string refusal(int (*command)(Comm&, const Arguments&), const Arguments& arguments) {
+  try {
+    output_of(command, arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+inline testing::AssertionResult has(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "'" << part << "' is not in '" << text << "'";
 }
 
 }  // namespace ssn::test

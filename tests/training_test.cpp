@@ -19,44 +19,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::file_text;
+using test::has;
+using test::output_of;
+using test::refusal;
 using test::same_bits;
 using test::small_run;
 using test::TemporaryDirectory;
-
-/// What a command prints.
-std::string output_of(int (*command)(Comm&, const Arguments&), const Arguments& arguments,
-                      int expected_code = 0) {
-  SoloComm comm;
-  testing::internal::CaptureStdout();
-  int code = -1;
-  try {
-    code = command(comm, arguments);
-  } catch (...) {
-    testing::internal::GetCapturedStdout();
-    throw;
-  }
-  EXPECT_EQ(code, expected_code);
-  return testing::internal::GetCapturedStdout();
-}
-nlohmann::json train_small(const Arguments& more) {
-  Arguments all = small_run(more);
-  all.emplace_back("--json");
-  return nlohmann::json::parse(output_of(train, all));
-}
-
-/// The message of the UsageError that a command ends with.
-std::string refusal(int (*command)(Comm&, const Arguments&), const Arguments& arguments) {
-  try {
-    output_of(command, arguments);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "nothing was refused";
-}
-testing::AssertionResult has(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "'" << part << "' is not in '" << text << "'";
-}
+using test::train_small;
 
 TEST(Training, ReportsWhatItDid) {
   const TemporaryDirectory dir("reports");
@@ -218,8 +187,8 @@ TEST(Training, RefusesACheckpointOfAnotherRun) {
   EXPECT_TRUE(has(resumed({"--seed", "1"}), "--seed 5"));
   EXPECT_TRUE(has(resumed({"--stop-after", "4"}), "is at step 5 already"));
   const std::string config = file_text(dir / "run/config.toml");
-  EXPECT_TRUE(
-      has(resumed({"--data", "synthetic:1x9x6x3x50"}), "1x7x6 images of 3 classes, found 1x9x6 images of 3 classes"));
+  EXPECT_TRUE(has(resumed({"--data", "synthetic:1x9x6x3x50"}),
+                  "1x7x6 images of 3 classes, found 1x9x6 images of 3 classes"));
   EXPECT_EQ(file_text(dir / "run/config.toml"), config);
   train_small({"--out", dir / "second", "--stop-after", "1"});
   const std::string second = file_text(dir / "second/checkpoint.h5");

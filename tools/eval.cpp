@@ -35,7 +35,7 @@ int eval(Comm& comm, const Arguments& arguments) {
   Model model(config, input, choose_device(device));
   choose_threads(comm, threads, useful_threads(model.plan(), input, batch / comm.size()));
   model.build(comm);
-  restore_model(model, archive);
+  restore_for_use(model, archive);
 
   if (data.empty()) data = config.data;
   const Dataset dataset =

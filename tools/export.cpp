@@ -49,7 +49,7 @@ int export_weights(Comm& comm, const Arguments& arguments) {
   config.weights = name_of(WeightPolicy::eager);
   Model model(config, stored_facts(archive).input, Device::cpu);
   model.build(comm);
-  restore_model(model, archive);
+  restore_for_use(model, archive);
   const Archive result = exported(model, archive);
   on_root(comm, [&] { save_checkpoint(out, result); });
 

@@ -47,7 +47,7 @@ int plan(Comm& comm, const Arguments& arguments) {
   const InputShape input = input_of(config, known, classes);
   const Model model(config, input, Device::cpu);
   const Plan& plan = model.plan();
-  const Cost costs = cost(plan);
+  const Cost costs = cost(plan, states_of(value_named<OptimizerKind>(config.optimizer)) + (config.ema > 0));
   const NetworkTask task = task_of(input);
   const NetworkSize size = model.reduction() ? model.reduction()->size : NetworkSize{};
   const std::int64_t images = std::max<std::int64_t>(1, config.batch / (comm.size() * config.micro_batches));

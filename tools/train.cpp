@@ -51,6 +51,8 @@ std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c) 
           {"inter", c.inter},
           {"gain", c.gain},
           {"batch", fmt::format("{}", c.batch)},
+          {"optimizer", c.optimizer},
+          {"ema", fmt::format("{}", c.ema)},
           {"validation", fmt::format("{}", c.validation)},
           {"seed", fmt::format("{}", c.seed)}};
 }
@@ -90,6 +92,8 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
                {"test_error1", nullptr},
                {"test_error5", nullptr},
                {"test_loss", nullptr},
+               {"best_epoch", nullptr},
+               {"stopped_early", result.stopped_early},
                {"epochs", result.epochs},
                {"steps", result.steps},
                {"seconds", rounded(result.seconds + search_seconds)},
@@ -102,6 +106,7 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
     json["test_error5"] = rounded(result.test->error5());
     json["test_loss"] = rounded(result.test->loss());
   }
+  if (result.best_epoch) json["best_epoch"] = *result.best_epoch;
   if (model.reduction()) json["reduced"] = to_json(*model.reduction());
   return json;
 }
@@ -109,14 +114,17 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
 std::string result_text(const RunDirectory& directory, const TrainResult& result, double search_seconds) {
   std::string out;
   if (result.ending != Ending::complete) out = fmt::format("stopped after step {}: ", result.steps);
+  if (result.best_epoch)
+    out += fmt::format("best on the validation set after epoch {}{}: ", *result.best_epoch,
+                       result.stopped_early ? ", none better within --patience" : "");
   if (result.test)
     out +=
         fmt::format("test error@1 {:.2f}%, error@5 {:.2f}%, ", result.test->error1(), result.test->error5());
   return out + fmt::format(
-                   "{} epochs in {:.1f} s{}; go on with, or measure, {}", result.epochs,
-                   result.seconds + search_seconds,
+                   "{} epochs in {:.1f} s{}; {} {}", result.epochs, result.seconds + search_seconds,
                    search_seconds > 0 ? fmt::format(" ({:.1f} s of it for the search)", search_seconds) : "",
-                   directory.file("checkpoint.h5"));
+                   result.best_epoch ? "it is in" : "go on with, or measure,",
+                   directory.file(result.best_epoch ? "best.h5" : "checkpoint.h5"));
 }
 
 void describe(const Comm& comm, const TrainConfig& config, const Model& model) {
@@ -137,10 +145,11 @@ std::string trace_file(const Comm& comm, const fs::path& path) {
 /// Ranks that do not compute alike would wait for each other for ever.
 void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset) {
   const TrainConfig& c = command.config;
-  std::string mine =
-      fmt::format("{} training and {} test samples of {}, --epochs {} --micro-batches {} --eval-every {}",
-                  dataset.train->size(), dataset.test->size(), dataset.facts.input.text(), c.epochs,
-                  c.micro_batches, c.eval_every);
+  std::string mine = fmt::format(
+      "{} training and {} test samples of {}, --epochs {} --micro-batches {} --eval-every {} "
+      "--patience {}",
+      dataset.train->size(), dataset.test->size(), dataset.facts.input.text(), c.epochs, c.micro_batches,
+      c.eval_every, c.patience);
   for (const auto& [name, value] : identity(c)) mine += fmt::format(" --{} {}", name, value);
   mine += fmt::format(" --stop-after {}", command.run.stop_after);
   std::string first = mine;

@@ -82,15 +82,17 @@ TEST(DataParallel, IntegerGradientsAreThoseOfMicroBatches) {
 TEST(DataParallel, FirstStepIsThatOfMicroBatches) {
   Comm& comm = test_comm();
   const SharedDirectory dir("first_step");
-  train_on(comm, {"--out", dir / "ranks", "--stop-after", "1"});
-  if (comm.rank() == 0) {
+  for (const std::string clip : {"0", "0.05"}) {
+    const std::string in_ranks = dir / ("ranks" + clip), in_parts = dir / ("parts" + clip);
+    train_on(comm, {"--out", in_ranks, "--stop-after", "1", "--clip", clip});
+    if (comm.rank() != 0) continue;
     SoloComm solo;
-    train_on(solo, {"--out", dir / "parts", "--stop-after", "1", "--micro-batches",
+    train_on(solo, {"--out", in_parts, "--stop-after", "1", "--clip", clip, "--micro-batches",
                     fmt::format("{}", comm.size())});
-    const Archive ranks = load_checkpoint(dir / "ranks/checkpoint.h5"),
-                  parts = load_checkpoint(dir / "parts/checkpoint.h5");
+    const Archive ranks = load_checkpoint(in_ranks + "/checkpoint.h5"),
+                  parts = load_checkpoint(in_parts + "/checkpoint.h5");
     for (const auto& [name, tensor] : parts.tensors) {
-      // After one step the velocity is the gradient, and the decay of values that are the same.
+      // After one step the velocity is the gradient, clipped, and the decay of values that are the same.
       if (!name.starts_with("velocity/")) continue;
       EXPECT_TRUE(test::close(test::values_of(ranks.tensor(name)), test::values_of(tensor), 2e-6,
                               test::scale_of(test::values_of(tensor), 1e-2)))
@@ -117,8 +119,12 @@ TEST(DataParallel, CountsTheBytesOfAStep) {
 TEST(DataParallel, ResumesExactly) {
   Comm& comm = test_comm();
   const SharedDirectory dir("resume");
-  train_on(comm, {"--out", dir / "whole"});
-  train_on(comm, {"--out", dir / "part", "--stop-after", "6"});
+  const auto with = [](Arguments options) {
+    options.insert(options.end(), {"--optimizer", "lamb", "--ema", "0.9"});
+    return options;
+  };
+  train_on(comm, with({"--out", dir / "whole"}));
+  train_on(comm, with({"--out", dir / "part", "--stop-after", "6"}));
   train_on(comm, {"--resume", dir / "part"});
   if (comm.rank() == 0) {
     EXPECT_EQ(test::file_text(dir / "whole/checkpoint.h5"), test::file_text(dir / "part/checkpoint.h5"));

@@ -73,13 +73,44 @@ void add_training_options(Options& options, TrainConfig& c) {
       .show_default("32 below 5,000 training samples, 64 below 20,000, otherwise 128")
       .add("micro-batches", c.micro_batches, "N",
            "parts of each rank's batch, one after another, to save memory", between(1, 1 << 20))
+      .add("optimizer", c.optimizer, "NAME", "adam's decay is part of the gradient, adamw's is not",
+           names_of<OptimizerKind>())
       .add("lr", c.lr, "X", "learning rate", above(0))
+      .show_default("sgd 0.1; adam, adamw 0.001; lamb 0.005; rmsprop 0.016")
+      .add("decay", c.decay, "X", "weight decay, of weights alone", at_least(0))
+      .show_default("sgd 0.0005; adam 0; adamw, lamb 0.01; rmsprop 0.00001")
+      .add("momentum", c.momentum, "X", "of sgd and rmsprop", half_open(0, 1))
+      .add("nesterov", c.nesterov, "sgd: take the gradient where the momentum leads")
+      .add("beta1", c.beta1, "X", "of adam, adamw, lamb: share of the past in the mean of gradients",
+           half_open(0, 1))
+      .add("beta2", c.beta2, "X", "of all but sgd: share of the past in the mean of squared gradients",
+           half_open(0, 1))
+      .show_default("0.999; rmsprop 0.9")
+      .add("epsilon", c.epsilon, "X", "of all but sgd: added to that mean's root (rmsprop: inside the root)",
+           above(0))
+      .show_default("1e-8; lamb 1e-6; rmsprop 0.001")
+      .add("clip", c.clip, "X", "the most that the gradient's norm may be; a longer one is scaled down",
+           at_least(0))
+      .show_default("none")
       .add("warmup", c.warmup, "EPOCHS", "epochs in which the learning rate rises from 0", at_least(0))
-      .add("schedule", c.schedule, "NAME", "of the learning rate after that", {"cosine", "steps", "constant"})
+      .add("schedule", c.schedule, "NAME", "of the learning rate after that", names_of<ScheduleKind>())
+      .add("final-lr", c.final_lr, "X", "cosine, linear: the rate at the end", at_least(0))
       .add("lr-steps", c.lr_steps, "E,E,...", "steps: epochs after which the learning rate falls")
-      .add("lr-factor", c.lr_factor, "X", "steps: by this factor", between(0, 1))
-      .add("momentum", c.momentum, "X", "Nesterov's momentum", half_open(0, 1))
-      .add("decay", c.decay, "X", "weight decay", at_least(0))
+      .add("lr-factor", c.lr_factor, "X", "steps, exponential: by this factor",
+           {.min = 0, .max = 1, .open = true})
+      .show_default("0.2; exponential 0.97")
+      .add("lr-every", c.lr_every, "EPOCHS",
+           "exponential: it falls this often; 0: with every step, by the "
+           "factor in an epoch",
+           at_least(0))
+      .add("ema", c.ema, "X",
+           "share of the past in a moving average of the weights, which is then what is measured and kept",
+           half_open(0, 1))
+      .show_default("none")
+      .add("patience", c.patience, "EPOCHS",
+           "end the run after so many without a better validation error, with the best network's result",
+           between(0, 1e9))
+      .show_default("none")
       .add("label-smoothing", c.label_smoothing, "X", "probability taken from the true class",
            half_open(0, 1));
   options.section("Data")
@@ -92,7 +123,8 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("skip-bad", c.skip_bad, "leave out damaged files, and say how many")
       .add("validation", c.validation, "SHARE",
            "of the training set held out; the best network on it is kept", between(0, 0.9))
-      .add("eval-every", c.eval_every, "EPOCHS", "between evaluations; 0: at the end only", between(0, 1e9));
+      .add("eval-every", c.eval_every, "EPOCHS", "between evaluations; 0: at the end only", between(0, 1e9))
+      .show_default("5; with --patience 1");
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
       .add("threads", c.threads, "N", "threads of each rank", between(0, kMostThreads))
@@ -129,12 +161,39 @@ std::int64_t usual_batch(std::int64_t samples) {
   return samples < 5000 ? 32 : samples < 20000 ? 64 : 128;
 }
 
+namespace {
+
+/// Fills in what depends on the optimizer and was not given.
+void use_defaults_of_optimizer(const Options& options, TrainConfig& c) {
+  const auto kind = value_named<OptimizerKind>(c.optimizer);
+  const OptimizerOptions usual = usual_options(kind);
+  const double rates[] = {0.1, 0.001, 0.001, 0.005, 0.016};  // in the order of OptimizerKind
+  if (!options.given("lr")) c.lr = rates[static_cast<int>(kind)];
+  if (!options.given("decay")) c.decay = usual.decay;
+  if (!options.given("beta2")) c.beta2 = usual.beta2;
+  if (!options.given("epsilon")) c.epsilon = usual.epsilon;
+  if (!options.given("lr-factor") && c.schedule == name_of(ScheduleKind::exponential)) c.lr_factor = 0.97;
+}
+
+void check_patience(const TrainConfig& c) {
+  if (c.patience == 0) return;
+  check_usage(c.validation > 0, "train",
+              "--patience waits for a better validation error: give --validation, the share of the training "
+              "set to hold out");
+  check_usage(c.eval_every > 0, "train", "--patience needs evaluations: --eval-every is 0");
+}
+
+}  // namespace
+
 void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig& c) {
   const bool digits = dataset.name == "digits";
   if (!options.given("epochs") && digits) c.epochs = 60;
   if (!options.given("batch")) c.batch = usual_batch(dataset.train->size());
   c.flip = dataset.augmentation.flip;
   c.crop = dataset.augmentation.crop_padding;
+  if (!options.given("eval-every") && c.patience > 0) c.eval_every = 1;
+  use_defaults_of_optimizer(options, c);
+  check_patience(c);
   check_usage(c.warmup <= static_cast<double>(c.epochs), "train",
               "--warmup {} is longer than the run: --epochs is {}", c.warmup, c.epochs);
   parse_epochs(c.lr_steps);
@@ -203,6 +262,27 @@ PlanOptions plan_options(const TrainConfig& c) {
           .gain = value_named<Gain>(c.gain),
           .allocation = value_named<Allocation>(c.allocation),
           .seed = static_cast<std::uint64_t>(c.seed)};
+}
+
+OptimizerOptions optimizer_options(const TrainConfig& c) {
+  return {.kind = value_named<OptimizerKind>(c.optimizer),
+          .momentum = c.momentum,
+          .nesterov = c.nesterov,
+          .beta1 = c.beta1,
+          .beta2 = c.beta2,
+          .epsilon = c.epsilon,
+          .decay = c.decay};
+}
+
+ScheduleOptions schedule_options(const TrainConfig& c) {
+  return {.kind = value_named<ScheduleKind>(c.schedule),
+          .lr = c.lr,
+          .epochs = static_cast<double>(c.epochs),
+          .warmup = c.warmup,
+          .final_lr = c.final_lr,
+          .milestones = parse_epochs(c.lr_steps),
+          .factor = c.lr_factor,
+          .every = c.lr_every};
 }
 
 Device choose_device(std::string& device) {

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "autograd/optimizer.h"
+#include "autograd/schedule.h"
 #include "datasets/dataset.h"
 #include "runtime/checkpoint.h"
 #include "runtime/comm.h"
@@ -36,7 +38,12 @@ struct TrainConfig {
 
   std::int64_t epochs = 200, batch = 64, micro_batches = 1;
   std::string schedule = "cosine", lr_steps = "60,120,160";
-  double lr = 0.1, lr_factor = 0.2, warmup = 0, momentum = 0.9, decay = 5e-4, label_smoothing = 0;
+  double lr = 0.1, warmup = 0, final_lr = 0, lr_factor = 0.2, lr_every = 0;
+  std::string optimizer = "sgd";
+  double momentum = 0.9, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, decay = 5e-4;
+  bool nesterov = true;
+  double clip = 0, ema = 0, label_smoothing = 0;  // clip, ema: 0: none
+  std::int64_t patience = 0;                      // epochs; 0: without end
 
   std::string device = "auto";
   std::int64_t seed = 0, threads = 0, eval_every = 5;
@@ -70,6 +77,8 @@ TrainConfig stored_config(const Archive& archive, const std::string& path);
 /// As the configuration says; what was not given stays as usual for the data.
 DatasetOptions dataset_options(const TrainConfig& config, const Options& options);
 PlanOptions plan_options(const TrainConfig& config);
+OptimizerOptions optimizer_options(const TrainConfig& config);
+ScheduleOptions schedule_options(const TrainConfig& config);
 /// Of --device; auto is replaced by the device it stands for. No network runs on CUDA yet: that is a
 /// UsageError.
 Device choose_device(std::string& device);

@@ -169,10 +169,15 @@ TrainConfig search_config(const TrainConfig& config) {
   c.allocation = "resized";
   c.validation = 0;
   c.eval_every = 0;
+  c.ema = 0;  // the groups follow from the weights themselves
+  c.patience = 0;
   c.epochs =
       config.search_epochs > 0 ? std::llround(std::ceil(config.search_epochs)) : (config.epochs + 9) / 10;
   const double share = static_cast<double>(c.epochs) / static_cast<double>(config.epochs);
   c.warmup *= share;
+  c.lr_every *= share;
+  if (c.schedule == name_of(ScheduleKind::exponential) && c.lr_every == 0)
+    c.lr_factor = std::pow(c.lr_factor, 1 / share);
   std::vector<double> milestones = parse_epochs(config.lr_steps);
   for (double& epoch : milestones) epoch *= share;
   c.lr_steps = fmt::format("{}", fmt::join(milestones, ","));

@@ -128,15 +128,31 @@ void restore(const Archive& archive, const std::string& name, const Tensor& to) 
   to.copy_from(from);
 }
 
-void restore_model(Model& model, const Archive& archive) {
+namespace {
+
+/// `prefix`: of the tensors' names.
+void restore_values(Model& model, const Archive& archive, const std::string& prefix) {
   const std::string plan = to_json(model.plan()).dump();
   check(archive.attribute<std::string>("plan") == plan, "checkpoint",
         "it holds another network, or one that shares its parameters in another way: see ssn inspect");
   for (const Parameters::Entry& entry : model.parameters.entries())
-    restore(archive, "parameters/" + entry.name, entry.leaf.value());
+    restore(archive, prefix + "parameters/" + entry.name, entry.leaf.value());
   for (const Parameters::Buffer& buffer : model.parameters.buffers())
-    restore(archive, "statistics/" + buffer.name, buffer.tensor);
+    restore(archive, prefix + "statistics/" + buffer.name, buffer.tensor);
   model.parameters.values_changed();
+}
+
+}  // namespace
+
+void restore_model(Model& model, const Archive& archive) {
+  restore_values(model, archive, "");
+}
+
+void restore_for_use(Model& model, const Archive& archive) {
+  const std::string averages = "average/";
+  const auto first = archive.tensors.lower_bound(averages);
+  const bool averaged = first != archive.tensors.end() && first->first.starts_with(averages);
+  restore_values(model, archive, averaged ? averages : "");
 }
 
 DataFacts stored_facts(const Archive& archive) {

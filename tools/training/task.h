@@ -66,6 +66,8 @@ void store_model(const Model& model, const DataFacts& facts, const std::string& 
 void restore(const Archive& archive, const std::string& name, const Tensor& to);
 /// An archive of another network is an Error that says what differs.
 void restore_model(Model& model, const Archive& archive);
+/// What the run measured: the moving averages where it kept them (--ema), otherwise as restore_model.
+void restore_for_use(Model& model, const Archive& archive);
 /// Of the data that the network was trained on.
 DataFacts stored_facts(const Archive& archive);
 

@@ -9,7 +9,8 @@ namespace ssn {
 namespace {
 
 constexpr const char* kCheckpoint = "checkpoint.h5";
-constexpr std::uint32_t kSignal = 1, kNotFinite = 2;  // flags that the ranks agree on at each step
+constexpr std::uint32_t kSignal = 1, kLossNotFinite = 2,
+                        kGradientNotFinite = 4;  // flags that the ranks agree on at each step
 
 volatile std::sig_atomic_t g_signal = 0;
 
@@ -17,27 +18,21 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-ScheduleOptions schedule_options(const TrainConfig& config) {
-  using Kind = ScheduleOptions::Kind;
-  return {.kind = config.schedule == "cosine"  ? Kind::cosine
-                  : config.schedule == "steps" ? Kind::steps
-                                               : Kind::constant,
-          .lr = config.lr,
-          .epochs = static_cast<double>(config.epochs),
-          .warmup = config.warmup,
-          .milestones = parse_epochs(config.lr_steps),
-          .factor = config.lr_factor};
-}
-
 LoaderOptions training_options(const TrainConfig& config) {
   return {.batch = config.batch, .seed = static_cast<std::uint64_t>(config.seed)};
 }
 
-/// All running statistics of this rank, one after another.
-std::vector<float> flat_statistics(const Parameters& parameters) {
+/// This rank's running statistics.
+std::vector<Tensor> statistics(const Parameters& parameters) {
+  std::vector<Tensor> out;
+  for (const Parameters::Buffer& buffer : parameters.buffers()) out.push_back(buffer.tensor);
+  return out;
+}
+
+std::vector<float> one_after_another(std::span<const Tensor> tensors) {
   std::vector<float> out;
-  for (const Parameters::Buffer& buffer : parameters.buffers()) {
-    const Tensor host = buffer.tensor.to(Device::cpu);
+  for (const Tensor& tensor : tensors) {
+    const Tensor host = tensor.to(Device::cpu);
     out.insert(out.end(), host.span<float>().begin(), host.span<float>().end());
   }
   return out;
@@ -51,6 +46,21 @@ Tensor gather_rows(Comm& comm, std::span<const T> row) {
   Tensor rows = Tensor::empty({comm.size(), std::ssize(row)}, dtype_of<T>);
   std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(rows.raw()));
   return rows;
+}
+
+/// Takes row `rank` of what gather_rows made of one_after_another.
+void restore_row(const Archive& archive, const std::string& name, std::int64_t ranks, std::int64_t rank,
+                 std::span<const Tensor> to) {
+  const Tensor& rows = archive.tensor(name);
+  std::int64_t columns = 0;
+  for (const Tensor& tensor : to) columns += tensor.size();
+  check(rows.shape() == Shape{ranks, columns}, "checkpoint", "{} has shape {}, expected {}x{}", name,
+        rows.shape().text(), ranks, columns);
+  std::int64_t first = rank * columns;
+  for (const Tensor& tensor : to) {
+    tensor.copy_from(rows.slice(first, tensor.shape()));
+    first += tensor.size();
+  }
 }
 
 }  // namespace
@@ -86,11 +96,12 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       test_(dataset_.test, evaluation_options(config_.batch)),
       steps_per_epoch_(train_.steps_per_epoch()),
       schedule_(schedule_options(config_)),
-      optimizer_(make_optimizer({.momentum = config_.momentum, .decay = config_.decay}, model.parameters)),
+      optimizer_(make_optimizer(optimizer_options(config_), model.parameters)),
       reducer_(comm, model.parameters),
       metrics_file_(directory_ ? MetricsFile(directory_->file("metrics.jsonl"), 0) : MetricsFile()) {
   if (setup.validation) validation_.emplace(setup.validation, evaluation_options(config_.batch));
   check_schedule(schedule_);
+  if (config_.ema > 0) average_.emplace(config_.ema, model.parameters);
   model_.weights.on_group_complete([this](int group) { reducer_.start(group); });
 }
 
@@ -134,14 +145,19 @@ void Trainer::step(Prefetcher& batches, Progress& progress) {
     labels += batch->size();
   }
   reducer_.finish();
+  const double norm = config_.clip > 0 ? gradient_norm(model_.parameters) : 0;
   const std::uint32_t flags =
-      comm_.agree((StopSignals::arrived() ? kSignal : 0) | (std::isfinite(loss_sum) ? 0 : kNotFinite));
-  check((flags & kNotFinite) == 0, "train",
-        "the loss is not finite in step {} of epoch {}: lower --lr ({}) or raise --warmup ({})", step_ + 1,
-        epoch_ + 1, config_.lr, config_.warmup);
+      comm_.agree((StopSignals::arrived() ? kSignal : 0) | (std::isfinite(loss_sum) ? 0 : kLossNotFinite) |
+                  (std::isfinite(norm) ? 0 : kGradientNotFinite));
+  check((flags & (kLossNotFinite | kGradientNotFinite)) == 0, "train",
+        "the {} is not finite in step {} of epoch {}: lower --lr ({}) or raise --warmup ({})",
+        (flags & kLossNotFinite) != 0 ? "loss" : "gradient", step_ + 1, epoch_ + 1, config_.lr,
+        config_.warmup);
   {
     const Span optimizer_span("optimizer");
-    optimizer_->step(model_.parameters, learning_rate(schedule_, steps_done(), steps_per_epoch_));
+    const double lr = learning_rate(schedule_, steps_done(), steps_per_epoch_);
+    optimizer_->step(model_.parameters, lr, clip_scale(norm, config_.clip));
+    if (average_) average_->update(model_.parameters, optimizer_->steps());
   }
   signalled_ = (flags & kSignal) != 0;
   const std::int64_t samples = train_.batch_size(step_);
@@ -170,6 +186,7 @@ bool Trainer::run_epoch(Prefetcher& batches, Progress& progress) {
 }
 
 std::string Trainer::measure(nlohmann::ordered_json& line, bool& best) {
+  const AverageInUse in_use(average_, model_.parameters);
   const AveragedStatistics averaged(comm_, model_.parameters);
   std::string summary;
   if (validation_) {
@@ -181,6 +198,8 @@ std::string Trainer::measure(nlohmann::ordered_json& line, bool& best) {
     best_error_ = std::min(best_error_, metrics.error1());
   }
   test_metrics_ = evaluate(comm_, model_, test_);
+  if (best) best_epoch_ = epoch_, best_test_ = *test_metrics_;
+  waited_ = epoch_ - best_epoch_;
   line["test_loss"] = rounded(test_metrics_->loss());
   line["test_error1"] = rounded(test_metrics_->error1());
   line["test_error5"] = rounded(test_metrics_->error5());
@@ -239,11 +258,7 @@ TrainResult Trainer::run() {
   TrainResult result{.ending = complete()   ? Ending::complete
                                : signalled_ ? Ending::signal
                                             : Ending::stop_after};
-  if (result.ending != Ending::signal && !(test_metrics_ && step_ == 0)) {
-    const AveragedStatistics averaged(comm_, model_.parameters);
-    test_metrics_ = evaluate(comm_, model_, test_);
-  }
-  if (result.ending != Ending::signal) result.test = test_metrics_;
+  if (result.ending != Ending::signal) measure_result(result);
   result.train = train_metrics_;
   result.epochs = epoch_;
   result.steps = steps_done();
@@ -254,23 +269,43 @@ TrainResult Trainer::run() {
   return result;
 }
 
+void Trainer::measure_result(TrainResult& result) {
+  if (config_.patience > 0 && complete()) {
+    result.best_epoch = best_epoch_;
+    result.test = best_test_;
+    result.stopped_early = epoch_ < config_.epochs;
+    return;
+  }
+  if (!test_metrics_ || step_ > 0) {
+    const AverageInUse in_use(average_, model_.parameters);
+    const AveragedStatistics averaged(comm_, model_.parameters);
+    test_metrics_ = evaluate(comm_, model_, test_);
+  }
+  result.test = test_metrics_;
+}
+
 void Trainer::save(std::string_view name) {
   if (!directory_) return;
   const Span span("checkpoint");
   Archive archive;
   archive.tensors["trainer/epoch_sums"] = gather_rows<double>(comm_, epoch_metrics_.sums());
-  const std::vector<float> own = flat_statistics(model_.parameters);
+  const std::vector<float> own = one_after_another(statistics(model_.parameters));
   archive.tensors["trainer/statistics"] = gather_rows<float>(comm_, own);
   {
     const AveragedStatistics averaged(comm_, model_.parameters);
     store_model(model_, dataset_.facts, config_text_, archive);
   }
   store_optimizer(archive);
+  if (average_) store_average(archive);
   archive.attributes["trainer/epoch"] = epoch_;
   archive.attributes["trainer/step"] = step_;
   archive.attributes["trainer/steps_per_epoch"] = steps_per_epoch_;
   archive.attributes["trainer/ranks"] = std::int64_t{comm_.size()};
   archive.attributes["trainer/best_error"] = best_error_;
+  archive.attributes["trainer/best_epoch"] = best_epoch_;
+  archive.attributes["trainer/waited"] = waited_;
+  archive.tensors["trainer/best_test"] =
+      Tensor::of<double>({std::ssize(best_test_.sums())}, best_test_.sums());
   on_root(comm_, [&] { save_checkpoint(directory_->file(name), archive); });
 }
 
@@ -288,6 +323,26 @@ void Trainer::restore_optimizer(const Archive& archive) {
   optimizer_->set_steps(archive.attribute<std::int64_t>("trainer/optimizer_steps"));
 }
 
+void Trainer::store_average(Archive& archive) {
+  const std::vector<float> own = one_after_another(average_->buffers());
+  archive.tensors["trainer/average_statistics"] = gather_rows<float>(comm_, own);
+  for (const Parameters::Entry& entry : model_.parameters.entries())
+    archive.tensors["average/parameters/" + entry.name] =
+        average_->values().slice(entry.range.first, entry.shape);
+  const AverageInUse in_use(average_, model_.parameters);
+  const AveragedStatistics averaged(comm_, model_.parameters);
+  for (const Parameters::Buffer& buffer : model_.parameters.buffers())
+    archive.tensors["average/statistics/" + buffer.name] = buffer.tensor.clone();
+}
+
+void Trainer::restore_average(const Archive& archive) {
+  for (const Parameters::Entry& entry : model_.parameters.entries())
+    restore(archive, "average/parameters/" + entry.name,
+            average_->values().slice(entry.range.first, entry.shape));
+  for (std::size_t i = 0; i < average_->buffers().size(); ++i)
+    restore(archive, "average/statistics/" + model_.parameters.buffers()[i].name, average_->buffers()[i]);
+}
+
 void Trainer::resume(const Archive& archive) {
   const InputShape before = stored_facts(archive).input;
   check_usage(before == model_.input(), "train",
@@ -295,6 +350,7 @@ void Trainer::resume(const Archive& archive) {
               model_.input().text());
   restore_model(model_, archive);
   restore_optimizer(archive);
+  if (average_) restore_average(archive);
   const auto steps_per_epoch = archive.attribute<std::int64_t>("trainer/steps_per_epoch");
   check_usage(steps_per_epoch == steps_per_epoch_, "train",
               "--resume: an epoch had {} steps, and has {} now: has the data changed?", steps_per_epoch,
@@ -306,6 +362,13 @@ void Trainer::resume(const Archive& archive) {
   check_usage(stop_after_ == 0 || stop_after_ > steps_done(), "train",
               "--stop-after {}: the checkpoint is at step {} already", stop_after_, steps_done());
   best_error_ = archive.attribute<double>("trainer/best_error");
+  best_epoch_ = archive.attribute<std::int64_t>("trainer/best_epoch");
+  waited_ = archive.attribute<std::int64_t>("trainer/waited");
+  Metrics::Sums best_test{};
+  const Tensor sums = Tensor::empty({std::ssize(best_test)}, DType::f64);
+  restore(archive, "trainer/best_test", sums);
+  std::copy_n(sums.data<double>(), best_test.size(), best_test.begin());
+  best_test_.set_sums(best_test);
   restore_own(archive);
   if (directory_)
     on_root(comm_, [&] { metrics_file_ = MetricsFile(directory_->file("metrics.jsonl"), epoch_); });
@@ -314,12 +377,8 @@ void Trainer::resume(const Archive& archive) {
 void Trainer::restore_own(const Archive& archive) {
   const auto ranks = archive.attribute<std::int64_t>("trainer/ranks");
   const Tensor& sums = archive.tensor("trainer/epoch_sums");
-  const Tensor& statistics = archive.tensor("trainer/statistics");
-  std::int64_t columns = 0;
-  for (const Parameters::Buffer& buffer : model_.parameters.buffers()) columns += buffer.tensor.size();
-  check(sums.shape() == Shape{ranks, 4} && statistics.shape() == Shape{ranks, columns}, "checkpoint",
-        "the ranks' own states have shapes {} and {}, expected {}x4 and {}x{}", sums.shape().text(),
-        statistics.shape().text(), ranks, ranks, columns);
+  check(sums.shape() == Shape{ranks, 4}, "checkpoint", "trainer/epoch_sums has shape {}, expected {}x4",
+        sums.shape().text(), ranks);
   Metrics::Sums own{};
   if (ranks != comm_.size()) {
     info("the checkpoint is of {} rank(s): every rank goes on from the mean of their running statistics",
@@ -331,11 +390,8 @@ void Trainer::restore_own(const Archive& archive) {
   const std::int64_t rank = comm_.rank();
   std::copy_n(sums.data<double>() + rank * 4, 4, own.begin());
   epoch_metrics_.set_sums(own);
-  std::int64_t first = rank * columns;
-  for (const Parameters::Buffer& buffer : model_.parameters.buffers()) {
-    buffer.tensor.copy_from(statistics.slice(first, buffer.tensor.shape()));
-    first += buffer.tensor.size();
-  }
+  restore_row(archive, "trainer/statistics", ranks, rank, statistics(model_.parameters));
+  if (average_) restore_row(archive, "trainer/average_statistics", ranks, rank, average_->buffers());
 }
 
 }  // namespace ssn

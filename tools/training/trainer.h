@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "autograd/moving_average.h"
 #include "autograd/optimizer.h"
 #include "autograd/reducer.h"
-#include "autograd/schedule.h"
 #include "runtime/progress.h"
 #include "tools/training/run_directory.h"
 #include "tools/training/task.h"
@@ -37,7 +37,9 @@ class StopSignals {
 struct TrainResult {
   Ending ending = Ending::complete;
   std::optional<Metrics> train = {};  // of the last epoch that was completed in this call
-  std::optional<Metrics> test = {};   // of the last state; none after a signal
+  std::optional<Metrics> test = {};   // of the last state, or of the best epoch's; none after a signal
+  std::optional<std::int64_t> best_epoch = {};  // with --patience, of a run that is complete
+  bool stopped_early = false;                   // the patience ended before the epochs
   std::int64_t epochs = 0, steps = 0;
   double seconds = 0;             // all of run()
   double samples_per_second = 0;  // of training alone
@@ -77,6 +79,8 @@ class Trainer {
   void step(Prefetcher& batches, Progress& progress);
   /// Forward and backward of one part; returns the sum of its samples' losses.
   double accumulate(const Batch& batch);
+  /// What the run has to show, once it is complete or stopped.
+  void measure_result(TrainResult& result);
   /// Measures the state, adds that to the line of metrics and returns it for the log. `best`: as no state
   /// before on the validation set.
   std::string measure(nlohmann::ordered_json& line, bool& best);
@@ -85,11 +89,15 @@ class Trainer {
   /// The optimizer's states, each a tensor a parameter: velocity/<name>, ...
   void store_optimizer(Archive& archive) const;
   void restore_optimizer(const Archive& archive);
+  /// average/parameters/<name> and average/statistics/<name>, as eval and export read them.
+  void store_average(Archive& archive);
+  void restore_average(const Archive& archive);
   /// What each rank has of its own.
   void restore_own(const Archive& archive);
   std::int64_t wire_bytes_per_step() const;
   std::int64_t steps_done() const { return epoch_ * steps_per_epoch_ + step_; }
-  bool complete() const { return epoch_ >= config_.epochs; }
+  bool patience_ended() const { return config_.patience > 0 && waited_ >= config_.patience; }
+  bool complete() const { return epoch_ >= config_.epochs || patience_ended(); }
 
   Comm& comm_;
   Model& model_;
@@ -105,6 +113,7 @@ class Trainer {
   std::int64_t steps_per_epoch_;
   ScheduleOptions schedule_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<MovingAverage> average_;
   Reducer reducer_;
   MetricsFile metrics_file_;
 
@@ -113,6 +122,9 @@ class Trainer {
   std::optional<Metrics> train_metrics_;  // of the epoch before
   std::optional<Metrics> test_metrics_;   // of the state at the last epoch's end, where it was measured
   double best_error_ = 101;               // percent, on the validation set
+  Metrics best_test_;                     // of the state that had it
+  std::int64_t best_epoch_ = 0;           // at whose end it had
+  std::int64_t waited_ = 0;               // epochs from there to the latest measurement
   double training_seconds_ = 0, epoch_seconds_ = 0;
   std::int64_t trained_samples_ = 0, epoch_samples_ = 0;
   std::int64_t first_step_ = 0, first_bytes_ = 0;  // where this call of the program began
