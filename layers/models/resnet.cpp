@@ -1,47 +1,78 @@
 #include "layers/models/resnet.h"
 
 namespace ssn {
+namespace {
+constexpr Conv2d::Options point(std::int64_t stride) {
+  return {.kernel = 1, .stride = stride, .padding = 0};
+}
+}  // namespace
 
-CifarResNet::Block::Block(const Scope& scope, std::int64_t in, std::int64_t out, std::int64_t stride)
-    : segment(scope),
-      in(in),
-      out(out),
-      stride(stride),
-      conv1(scope.at("conv1"), in, out, {.stride = stride}),
-      bn1(scope.at("bn1"), out),
-      conv2(scope.at("conv2"), out, out, {}),
-      bn2(scope.at("bn2"), out) {}
+ResNet::ConvNorm::ConvNorm(const Scope& scope, std::string_view conv, std::string_view bn, std::int64_t in,
+                           std::int64_t out, const Conv2d::Options& options, double initial_gain)
+    : conv(scope.at(conv), in, out, options), bn(scope.at(bn), out, initial_gain) {}
 
-Var CifarResNet::Block::operator()(const Var& x, const Pass& pass) const {
-  const Var residual = bn2(conv2(bn1(conv1(x), pass, true)), pass, false);
-  if (in == out && stride == 1) return relu(add(residual, x));
-  const Var subsampled = avg_pool(x, {.kernel = {1, 1}, .stride = {stride, stride}});
-  return relu(add(residual, pad_channels(subsampled, (out - in) / 2, out)));
+ResNet::Block::Block(const Scope& scope, bool bottleneck, std::int64_t in, std::int64_t inner,
+                     std::int64_t out, std::int64_t stride)
+    : segment(scope), shortcut([&]() -> std::optional<ConvNorm> {
+        if (in == out && stride == 1) return {};
+        return ConvNorm(scope, "shortcut", "shortcut_bn", in, out, point(stride));
+      }()) {
+  if (bottleneck) {
+    layers.emplace_back(scope, "conv1", "bn1", in, inner, point(1));
+    layers.emplace_back(scope, "conv2", "bn2", inner, inner, Conv2d::Options{.stride = stride});
+    layers.emplace_back(scope, "conv3", "bn3", inner, out, point(1), 0);
+  } else {
+    layers.emplace_back(scope, "conv1", "bn1", in, out, Conv2d::Options{.stride = stride});
+    layers.emplace_back(scope, "conv2", "bn2", out, out, Conv2d::Options{}, 0);
+  }
 }
 
-CifarResNet::CifarResNet(const Scope& scope, int depth, std::int64_t channels, std::int64_t classes,
-                         const NetworkSize& size)
-    : conv1_(scope.at("conv1"), channels, size.channels(16), {}),
-      bn1_(scope.at("bn1"), size.channels(16)),
+Var ResNet::Block::operator()(const Var& x, const Pass& pass) const {
+  Var residual = x;
+  for (const ConvNorm& layer : layers) residual = layer(residual, pass, &layer != &layers.back());
+  return relu(add(residual, shortcut ? (*shortcut)(x, pass, false) : x));
+}
+
+std::vector<ResNet::ConvNorm> ResNet::make_stem(const Scope& scope, bool deep, const NetworkTask& task,
+                                                const NetworkSize& size) {
+  const std::int64_t half = size.channels(32), out = size.channels(64);
+  std::vector<ConvNorm> stem;
+  if (deep) {
+    const Scope at = scope.at("stem");
+    stem.emplace_back(at, "conv1", "bn1", task.channels, half, Conv2d::Options{.stride = 2});
+    stem.emplace_back(at, "conv2", "bn2", half, half, Conv2d::Options{});
+    stem.emplace_back(at, "conv3", "bn3", half, out, Conv2d::Options{});
+  } else {
+    constexpr Conv2d::Options halving{.kernel = 7, .stride = 2, .padding = 3};
+    stem.emplace_back(scope, "conv1", "bn1", task.channels, out,
+                      is_large(task) ? halving : Conv2d::Options{});
+  }
+  return stem;
+}
+
+ResNet::ResNet(const Scope& scope, const Architecture& a, const NetworkTask& task, const NetworkSize& size)
+    : stem_(make_stem(scope, a.deep_stem, task, size)),
+      pool_(a.deep_stem || is_large(task)),
       blocks_([&] {
-        check_usage(depth >= 8 && (depth - 2) % 6 == 0, "resnet",
-                    "resnet-{}: the depth must be 6n + 2 (20, 32, 44, 56, 110)", depth);
         std::vector<Block> blocks;
-        std::int64_t in = size.channels(16);
-        for (int stage = 0; stage < 3; ++stage) {
-          const std::int64_t out = size.channels(std::int64_t{16} << stage);
-          for (int i = 0; i < size.blocks((depth - 2) / 6); ++i) {
-            blocks.emplace_back(scope.at(fmt::format("layer{}.{}", stage + 1, i)), in, out,
-                                stage > 0 && i == 0 ? 2 : 1);
+        std::int64_t in = size.channels(64);
+        for (int stage = 0; stage < 4; ++stage) {
+          const std::int64_t channels = std::int64_t{64} << stage;
+          const std::int64_t out = size.channels(a.bottleneck ? 4 * channels : channels);
+          for (int i = 0; i < size.blocks(a.blocks[stage]); ++i) {
+            blocks.emplace_back(scope.at(fmt::format("layer{}.{}", stage + 1, i)), a.bottleneck, in,
+                                size.channels(channels * a.width), out, stage > 0 && i == 0 ? 2 : 1);
             in = out;
           }
         }
         return blocks;
       }()),
-      fc_(scope.at("fc"), size.channels(64), classes) {}
+      fc_(scope.at("fc"), size.channels(a.bottleneck ? 2048 : 512), task.classes) {}
 
-Var CifarResNet::forward(const NetworkInput& input, const Pass& pass) const {
-  Var h = bn1_(conv1_(Var::constant(input.images)), pass, true);
+Var ResNet::forward(const NetworkInput& input, const Pass& pass) const {
+  Var h = Var::constant(input.images);
+  for (const ConvNorm& layer : stem_) h = layer(h, pass, true);
+  if (pool_) h = max_pool(h, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
   for (const Block& block : blocks_) {
     h = block.segment(pass, {h}, [&block, pass](std::span<const Var> x) { return block(x[0], pass); });
   }

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "layers/conv.h"
@@ -8,29 +9,54 @@
 
 namespace ssn {
 
-/// The residual networks for CIFAR (He et al., 2016, section 4.2): a 3×3 convolution to 16 channels, three
-/// stages of (depth − 2) / 6 blocks with 16, 32 and 64 channels; shortcuts without parameters (every second
-/// pixel, zero channels).
-class CifarResNet : public Network {
+/// Images of this many pixels a side and more are halved twice before the first stage of a network for
+/// ImageNet (by a 7×7 convolution with stride 2 and a max pool of 3×3 with stride 2); smaller ones are not (a
+/// 3×3 convolution), as in the networks for CIFAR.
+constexpr std::int64_t kLargeImage = 64;
+inline bool is_large(const NetworkTask& task) {
+  return std::min(task.height, task.width) >= kLargeImage;
+}
+
+/// The residual networks for ImageNet (He et al., 2016, section 4.1): four stages of blocks, all but the
+/// first of which halve the image; mean over the image, classifier. A basic block has two 3×3 convolutions of
+/// 64 to 512 channels; a bottleneck 1×1, 3×3 and 1×1 (the stride in the 3×3, as torchvision has it), of four
+/// times the channels outside and `width` times within (Zagoruyko and Komodakis, 2016: WRN-50-2). Shortcuts
+/// are 1×1 convolutions where the shape changes. The last norm of a block starts with gain 0: each block
+/// starts as its shortcut. Any image size; see kLargeImage for the stem.
+class ResNet : public Network {
  public:
-  CifarResNet(const Scope& scope, int depth, std::int64_t channels, std::int64_t classes,
-              const NetworkSize& size = {});
+  struct Architecture {
+    int blocks[4];
+    bool bottleneck = false;
+    std::int64_t width = 1;
+    bool deep_stem = false;  // three 3×3 convolutions, the first of stride 2, and the pool, for any image
+  };
+  ResNet(const Scope& scope, const Architecture& architecture, const NetworkTask& task,
+         const NetworkSize& size = {});
   Var forward(const NetworkInput& input, const Pass& pass) const override;
 
  private:
+  struct ConvNorm {
+    ConvNorm(const Scope& scope, std::string_view conv, std::string_view bn, std::int64_t in,
+             std::int64_t out, const Conv2d::Options& options, double initial_gain = 1);
+    Var operator()(const Var& x, const Pass& pass, bool relu) const { return bn(conv(x), pass, relu); }
+
+    Conv2d conv;
+    BatchNorm bn;
+  };
   struct Block {
-    Block(const Scope& scope, std::int64_t in, std::int64_t out, std::int64_t stride);
+    Block(const Scope& scope, bool bottleneck, std::int64_t in, std::int64_t inner, std::int64_t out,
+          std::int64_t stride);
     Var operator()(const Var& x, const Pass& pass) const;
 
     Segment segment;
-    std::int64_t in, out, stride;
-    Conv2d conv1;
-    BatchNorm bn1;
-    Conv2d conv2;
-    BatchNorm bn2;
+    std::optional<ConvNorm> shortcut;  // 1×1, where the shape changes
+    std::vector<ConvNorm> layers;
   };
-  Conv2d conv1_;
-  BatchNorm bn1_;
+  static std::vector<ConvNorm> make_stem(const Scope& scope, bool deep, const NetworkTask& task,
+                                         const NetworkSize& size);
+  std::vector<ConvNorm> stem_;
+  bool pool_;
   std::vector<Block> blocks_;
   Linear fc_;
 };

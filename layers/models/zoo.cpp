@@ -3,15 +3,25 @@
 #include <algorithm>
 #include <charconv>
 
+#include "layers/models/cifar_resnet.h"
 #include "layers/models/resnet.h"
 #include "layers/models/wrn.h"
-#include "layers/models/wrn50.h"
 #include "runtime/text.h"
 
 namespace ssn {
 namespace {
 
-constexpr int kResNetDepths[] = {20, 32, 44, 56, 110};
+constexpr int kCifarResNetDepths[] = {20, 32, 44, 56, 110};
+
+struct NamedResNet {
+  int depth;
+  ResNet::Architecture architecture;
+};
+constexpr NamedResNet kResNets[] = {{10, {.blocks = {1, 1, 1, 1}}},
+                                    {18, {.blocks = {2, 2, 2, 2}}},
+                                    {34, {.blocks = {3, 4, 6, 3}}},
+                                    {50, {.blocks = {3, 4, 6, 3}, .bottleneck = true}},
+                                    {101, {.blocks = {3, 4, 23, 3}, .bottleneck = true}}};
 
 /// The numbers of "stem-12-3" behind "stem-"; empty if the name is of another form.
 std::vector<int> numbers_behind(std::string_view name, std::string_view stem) {
@@ -28,11 +38,46 @@ std::vector<int> numbers_behind(std::string_view name, std::string_view stem) {
   return p == end ? numbers : std::vector<int>{};
 }
 
+std::unique_ptr<Network> make_residual(std::string_view name, const NetworkTask& task, const Scope& scope,
+                                       const NetworkSize& size) {
+  const ResNet::Architecture fifty{.blocks = {3, 4, 6, 3}, .bottleneck = true};
+  if (const auto n = numbers_behind(name, "wrn"); n.size() == 2 && n[0] == 50) {
+    ResNet::Architecture wide = fifty;
+    wide.width = n[1];
+    wide.deep_stem = true;
+    return std::make_unique<ResNet>(scope, wide, task, size);
+  }
+  if (const auto n = numbers_behind(name, "wide-resnet-50"); n.size() == 1) {
+    ResNet::Architecture wide = fifty;
+    wide.width = n[0];
+    return std::make_unique<ResNet>(scope, wide, task, size);
+  }
+  if (const auto n = numbers_behind(name, "wrn"); n.size() == 2)
+    return std::make_unique<WideResNet>(scope, n[0], n[1], task.channels, task.classes, size);
+  if (const auto n = numbers_behind(name, "resnet"); n.size() == 1) {
+    if (std::ranges::count(kCifarResNetDepths, n[0]))
+      return std::make_unique<CifarResNet>(scope, n[0], task.channels, task.classes, size);
+    for (const NamedResNet& r : kResNets)
+      if (r.depth == n[0]) return std::make_unique<ResNet>(scope, r.architecture, task, size);
+  }
+  return nullptr;
+}
+
+/// Names that can be meant by one that is not known.
+std::vector<std::string> suggestions() {
+  std::vector<std::string> names = {"wrn-16-1", "wrn-16-2", "wrn-16-4", "wrn-28-10",
+                                    "wrn-40-2", "wrn-40-4", "wrn-50-2", "wide-resnet-50-2"};
+  for (const std::string& name : network_names())
+    if (!name.ends_with('>')) names.push_back(name);
+  return names;
+}
+
 }  // namespace
 
 std::vector<std::string> network_names() {
-  std::vector<std::string> names = {"wrn-<depth>-<width>", "wrn-50-<width>"};
-  for (int depth : kResNetDepths) names.push_back(fmt::format("resnet-{}", depth));
+  std::vector<std::string> names = {"wrn-<depth>-<width>", "wrn-50-<width>", "wide-resnet-50-<width>"};
+  for (const NamedResNet& r : kResNets) names.push_back(fmt::format("resnet-{}", r.depth));
+  for (int depth : kCifarResNetDepths) names.push_back(fmt::format("resnet-{}", depth));
   return names;
 }
 
@@ -42,16 +87,9 @@ std::unique_ptr<Network> make_network(std::string_view name, const NetworkTask& 
   check_usage(t.channels > 0 && t.height > 0 && t.width > 0 && t.classes > 1, "network",
               "needs images of at least one pixel and two classes, found {}x{}x{} and {} classes", t.channels,
               t.height, t.width, t.classes);
-  if (const auto n = numbers_behind(name, "wrn"); n.size() == 2 && n[0] == 50)
-    return std::make_unique<WideResNet50>(scope, n[1], t.channels, t.classes, size);
-  if (const auto n = numbers_behind(name, "wrn"); n.size() == 2)
-    return std::make_unique<WideResNet>(scope, n[0], n[1], t.channels, t.classes, size);
-  if (const auto n = numbers_behind(name, "resnet"); n.size() == 1 && std::ranges::count(kResNetDepths, n[0]))
-    return std::make_unique<CifarResNet>(scope, n[0], t.channels, t.classes, size);
-  std::vector<std::string> known = {"wrn-16-1", "wrn-16-2", "wrn-16-4", "wrn-28-10",
-                                    "wrn-40-2", "wrn-40-4", "wrn-50-2"};
-  for (int depth : kResNetDepths) known.push_back(fmt::format("resnet-{}", depth));
-  const std::string near = nearest_name(name, known);
+  for (const auto make : {make_residual})
+    if (auto network = make(name, t, scope, size)) return network;
+  const std::string near = nearest_name(name, suggestions());
   fail_usage("network", "there is no network '{}'; {}known are {}", name,
              near.empty() ? "" : fmt::format("did you mean '{}'? ", near), fmt::join(network_names(), ", "));
 }
