@@ -18,6 +18,8 @@ Archive exported(Model& model, const Archive& checkpoint) {
     if (entry.section == Section::ordinary) out.tensors["parameters/" + entry.name] = entry.leaf.value();
   for (const Parameters::Buffer& buffer : model.parameters.buffers())
     out.tensors["statistics/" + buffer.name] = buffer.tensor;
+  for (const auto& [name, value] : checkpoint.tensors)
+    if (name.starts_with("data/")) out.tensors[name] = value;
   for (const auto& [name, value] : checkpoint.attributes)
     if (!name.starts_with("trainer/")) out.attributes[name] = value;
   return out;

@@ -55,8 +55,11 @@ int plan(Comm& comm, const Arguments& arguments) {
   if (json) {
     nlohmann::json out = model.plan_json();
     out["network"] = config.model;
-    out["input"] = input.size.text();
-    out["classes"] = input.classes;
+    if (input.length > 0) {
+      out["length"] = input.length, out["vocabulary"] = input.vocabulary;
+    } else {
+      out["input"] = input.size.text(), out["classes"] = input.classes;
+    }
     out["bytes"] = to_json(costs);
     out["flops"] = to_json(works);
     print_result(comm, out.dump(1));

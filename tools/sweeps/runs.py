@@ -221,7 +221,7 @@ class Runs:
 
     def data_checksums(self, options):
         path = str(options.get("data", "")).partition(":")[2]
-        if not path or str(options["data"]).startswith("synthetic:"):
+        if not path or str(options["data"]).startswith("synthetic"):
             return {}
         if path not in self.checksums:
             self.checksums[path] = checksums(path)
@@ -234,9 +234,10 @@ class Runs:
         identity = dict(options)
         if files:
             identity["data"] = options["data"].partition(":")[0]
-        mapping = pathlib.Path(str(options.get("mapping", "")))
-        if mapping.is_file():
-            identity["mapping"] = next(iter(checksums(mapping).values()))
+        for name in ("mapping", "vocab"):
+            file = pathlib.Path(str(options.get(name, "")))
+            if file.is_file():
+                identity[name] = next(iter(checksums(file).values()))
         return {"options": identity, "data_files": files}
 
     # --- states
