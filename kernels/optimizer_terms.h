@@ -97,7 +97,13 @@ struct LambRule {
   Moments<T> moments;
   T scale, decay;
 
-  LambRule(const AdamStep& s, bool decays) : moments(s), scale(T(s.scale)), decay(T(decays ? s.decay : 0)) {}
+  explicit LambRule(const AdamStep& s) : moments(s), scale(T(s.scale)), decay(T(s.decay)) {}
+
+  SSN_HD LambRule of(const LambChunk& chunk) const {
+    LambRule rule = *this;
+    if (chunk.decays == 0) rule.decay = 0;
+    return rule;
+  }
 
   SSN_HD T update(T g, T& m, T& v, T theta) const {
     moments.update(scale * g, m, v);

@@ -102,6 +102,17 @@ TEST(Optimizing, ClipsTheWholeGradient) {
   EXPECT_NEAR(std::sqrt(parts), 0.01, 1e-7);
 }
 
+TEST(Optimizing, AGradientThatIsNotFiniteIsAnError) {
+  const TemporaryDirectory dir("gradient");
+  SoloComm comm;
+  try {
+    train(comm, small_run({"--out", dir / "run", "--lr", "1e8", "--clip", "1"}));
+    FAIL() << "it went on";
+  } catch (const Error& error) {
+    EXPECT_TRUE(has(error.what(), "the gradient is not finite in step 2 of epoch 1"));
+  }
+}
+
 TEST(Optimizing, AveragesAreOfAllStepsAndAreWhatIsMeasured) {
   const TemporaryDirectory dir("ema");
   const auto after = [&](int steps) {

@@ -73,9 +73,10 @@ void move_average(CpuQueue&, std::int64_t n, double decay, const T* x, T* averag
 template <class T>
 void lamb(CpuQueue&, const LambLayout& l, const AdamStep& step, const T* g, T* m, T* v, T* theta,
           double* workspace) {
+  const LambRule<T> all(step);
   const auto each_chunk = [&](auto&& f) {
     parallel_for(l.chunks, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t c = begin; c < end; ++c) f(c, l.chunk[c], LambRule<T>(step, l.chunk[c].decays != 0));
+      for (std::int64_t c = begin; c < end; ++c) f(c, l.chunk[c], all.of(l.chunk[c]));
     });
   };
   double *const sums = workspace, *const ratios = workspace + 2 * l.chunks;
@@ -86,10 +87,10 @@ void lamb(CpuQueue&, const LambLayout& l, const AdamStep& step, const T* g, T* m
     std::copy_n(own, 2, sums + 2 * c);
   });
   for (std::int64_t t = 0; t < l.tensors; ++t) {
-    double all[2] = {};
+    double tensor[2] = {};
     for (std::int64_t c = l.first_chunk[t]; c < l.first_chunk[t + 1]; ++c)
-      for (int k = 0; k < 2; ++k) all[k] += sums[2 * c + k];
-    ratios[t] = trust_ratio(all[0], all[1]);
+      for (int k = 0; k < 2; ++k) tensor[k] += sums[2 * c + k];
+    ratios[t] = trust_ratio(tensor[0], tensor[1]);
   }
   each_chunk([&](std::int64_t, const LambChunk& chunk, const LambRule<T>& rule) {
     const T factor = T(-step.lr * ratios[chunk.tensor]);

@@ -53,10 +53,11 @@ void update(CudaQueue& q, Where where, std::int64_t n, const Rule& rule, const T
 
 /// A block owns a chunk, a thread every kThreads-th element of it; leaves the chunk's Σ theta² and Σ u².
 template <class T>
-__global__ void __launch_bounds__(kThreads) lamb_moments_kernel(LambLayout layout, AdamStep step, const T* g,
-                                                                T* m, T* v, const T* theta, double* sums) {
+__global__ void __launch_bounds__(kThreads)
+    lamb_moments_kernel(LambLayout layout, LambRule<T> all, const T* g, T* m, T* v, const T* theta,
+                        double* sums) {
   const LambChunk chunk = layout.chunk[blockIdx.x];
-  const LambRule<T> rule(step, chunk.decays != 0);
+  const LambRule<T> rule = all.of(chunk);
   double theta_squares = 0, u_squares = 0;
   for (std::int64_t i = chunk.first + threadIdx.x; i < chunk.first + chunk.size; i += kThreads) {
     const double t = theta[i], u = rule.update(g[i], m[i], v[i], theta[i]);
@@ -86,11 +87,12 @@ __global__ void __launch_bounds__(kThreads)
 
 /// A block owns a chunk, a thread every kThreads-th element of it.
 template <class T>
-__global__ void __launch_bounds__(kThreads) lamb_step_kernel(LambLayout layout, AdamStep step, const T* m,
-                                                             const T* v, T* theta, const double* ratios) {
+__global__ void __launch_bounds__(kThreads)
+    lamb_step_kernel(LambLayout layout, double lr, LambRule<T> all, const T* m, const T* v, T* theta,
+                     const double* ratios) {
   const LambChunk chunk = layout.chunk[blockIdx.x];
-  const LambRule<T> rule(step, chunk.decays != 0);
-  const T factor = T(-step.lr * ratios[chunk.tensor]);
+  const LambRule<T> rule = all.of(chunk);
+  const T factor = T(-lr * ratios[chunk.tensor]);
   for (std::int64_t i = chunk.first + threadIdx.x; i < chunk.first + chunk.size; i += kThreads)
     theta[i] = std::fma(factor, rule.direction(m[i], v[i], theta[i]), theta[i]);
 }
@@ -150,9 +152,10 @@ void lamb(CudaQueue& q, const LambLayout& l, const AdamStep& step, const T* g, T
   if (l.chunks == 0) return;
   const auto chunks = static_cast<unsigned>(l.chunks), tensors = static_cast<unsigned>(l.tensors);
   double *const sums = workspace, *const ratios = workspace + 2 * l.chunks;
-  launch(q, "lamb", lamb_moments_kernel<T>, chunks, kThreads, 0, l, step, g, m, v, theta, sums);
+  launch(q, "lamb", lamb_moments_kernel<T>, chunks, kThreads, 0, l, LambRule<T>(step), g, m, v, theta, sums);
   launch(q, "lamb", trust_ratios_kernel, tensors, kThreads, 0, l, sums, ratios);
-  launch(q, "lamb", lamb_step_kernel<T>, chunks, kThreads, 0, l, step, m, v, theta, ratios);
+  launch(q, "lamb", lamb_step_kernel<T>, chunks, kThreads, 0, l, step.lr, LambRule<T>(step), m, v, theta,
+         ratios);
 }
 
 template <class T>
