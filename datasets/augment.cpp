@@ -1,7 +1,6 @@
 #include "datasets/augment.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "runtime/parallel.h"
@@ -65,26 +64,38 @@ void interpolate_image(const std::uint8_t* in, std::int64_t w, std::int64_t c, c
 
 }  // namespace
 
-Normalization normalization_of(const Tensor& images) {
+void ValueCounts::add(const Tensor& images) {
   check_images(images);
   const std::int64_t c = images.shape()[3], pixels = images.size() / c;
-  std::vector<std::array<std::int64_t, kValues>> counts(c);
+  counts_.resize(c);
   const auto* value = images.data<std::uint8_t>();
   for (std::int64_t p = 0; p < pixels; ++p)
-    for (std::int64_t k = 0; k < c; ++k) ++counts[k][*value++];
+    for (std::int64_t k = 0; k < c; ++k) ++counts_[k][*value++];
+}
+
+Normalization ValueCounts::normalization() const {
   Normalization result;
-  for (const auto& count : counts) {
-    double sum = 0, squares = 0;
-    for (std::int64_t v = 0; v < kValues; ++v) sum += static_cast<double>(v * count[v]);
-    const double mean = sum / static_cast<double>(pixels);
+  for (const auto& count : counts_) {
+    double pixels = 0, sum = 0, squares = 0;
+    for (std::int64_t v = 0; v < kValues; ++v) {
+      pixels += static_cast<double>(count[v]);
+      sum += static_cast<double>(v * count[v]);
+    }
+    const double mean = sum / pixels;
     for (std::int64_t v = 0; v < kValues; ++v)
       squares +=
           static_cast<double>(count[v]) * (static_cast<double>(v) - mean) * (static_cast<double>(v) - mean);
-    const double std = std::sqrt(squares / static_cast<double>(pixels));
+    const double std = std::sqrt(squares / pixels);
     result.mean.push_back(static_cast<float>(mean / 255));
     result.std.push_back(std > 0 ? static_cast<float>(std / 255) : 1.0f);
   }
   return result;
+}
+
+Normalization normalization_of(const Tensor& images) {
+  ValueCounts counts;
+  counts.add(images);
+  return counts.normalization();
 }
 
 Tensor resize_images(const Tensor& images, std::int64_t height, std::int64_t width) {

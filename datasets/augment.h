@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,6 +16,7 @@ struct Augmentation {
   bool flip = false;              // mirror left to right, every second image
   std::int64_t crop_padding = 0;  // shift by up to this many pixels each way; what moves in is black (u8 0)
   std::int64_t cutout = 0;  // side of a square with its centre anywhere in the image, set to the mean colour
+  double crop_area = 1;     // image files: a random rectangle of at least this share of the image's area
 };
 
 /// y = (x / 255 − mean) / std for each channel. Empty: y = x / 255.
@@ -22,8 +24,17 @@ struct Normalization {
   std::vector<float> mean, std;
 };
 
-/// Mean and standard deviation of each channel of u8 (n, h, w, c), from exact integer sums. A channel that
-/// never varies has std 1.
+/// How often each value occurs in each channel of u8 images (n, h, w, c): exact, whatever the order they come
+/// in.
+class ValueCounts {
+ public:
+  void add(const Tensor& images);
+  /// Mean and standard deviation of each channel. A channel that never varies has std 1.
+  Normalization normalization() const;
+
+ private:
+  std::vector<std::array<std::int64_t, 256>> counts_;  // by channel
+};
 Normalization normalization_of(const Tensor& images);
 
 /// u8 (n, h, w, c) → (n, height, width, c): the average over blocks where height and width divide the image's

@@ -71,8 +71,8 @@ void Resizer::Axis::plan(double begin, double length, std::int64_t limit, std::i
   const double step = length / static_cast<double>(outputs), reach = std::max(1.0, step);
   for (std::int64_t i = 0; i < outputs; ++i) {
     const double centre = begin + (static_cast<double>(i) + 0.5) * step;  // pixel j has its own at j + 0.5
-    const std::int64_t first = std::clamp(std::llround(centre - reach), lowest, end - 1);
-    const std::int64_t last = std::clamp(std::llround(centre + reach), first + 1, end);
+    const std::int64_t first = std::clamp<std::int64_t>(std::llround(centre - reach), lowest, end - 1);
+    const std::int64_t last = std::clamp<std::int64_t>(std::llround(centre + reach), first + 1, end);
     const auto height = [&](std::int64_t j) {
       return std::max(0.0, 1 - std::abs(static_cast<double>(j) + 0.5 - centre) / reach);
     };

@@ -9,6 +9,7 @@
 
 #include "datasets/cifar.h"
 #include "datasets/idx.h"
+#include "datasets/image_folder.h"
 #include "datasets/synthetic.h"
 #include "datasets/text.h"
 #include "runtime/config.h"
@@ -114,7 +115,7 @@ Sets generate_synthetic(const std::string& detail, std::uint64_t seed) {
           synthetic_images(input, std::max<std::int64_t>(1, count / 5), seed, 1), input.classes};
 }
 
-enum class Kind { sample, idx, cifar10, cifar100, synthetic, text, synthetic_text };
+enum class Kind { sample, idx, cifar10, cifar100, folder, synthetic, text, synthetic_text };
 
 /// What is known of a name. No classes: the files or the specification tell.
 struct Format {
@@ -131,6 +132,7 @@ const Format kFormats[] = {
     {"cifar10", Kind::cifar10, {{{3, 32, 32}, 10}, 50000}, kCifarAugmentation},
     {"cifar100", Kind::cifar100, {{{3, 32, 32}, 100}, 50000}, kCifarAugmentation},
     {"glyphs", Kind::cifar100, {{{3, 32, 32}, 100}, 10000}, {.crop_padding = 4}},
+    {"folder", Kind::folder, {{{3, 224, 224}, 0}, 0}, {}},
     {"synthetic", Kind::synthetic, {}, {}},
     {"text", Kind::text, {}, {}},
     {"synthetic-text", Kind::synthetic_text, {}, {}},
@@ -198,14 +200,15 @@ Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
   const Format& format = find_format(spec);
   if (format.kind == Kind::text) return load_text(spec.detail, options);
   if (format.kind == Kind::synthetic_text) return load_synthetic_text(parse_documents(spec.detail), options);
+  check_usage(!options.facts || options.facts->input.length == 0, "--data",
+              "{} has images, the network reads text", text);
+  if (format.kind == Kind::folder) return encoded_dataset(spec.name, open_image_folder(spec.detail), options);
   Sets sets = read(format, spec.detail, options.seed);
   const ImageSize size = size_of_images(sets.train);
   check(size == size_of_images(sets.test), "--data",
         "{}: the training images are {}, but the test images are {}", text, size.text(),
         size_of_images(sets.test).text());
   Augmentation augmentation = format.augmentation;
-  check_usage(!options.facts || options.facts->input.length == 0, "--data",
-              "{} has images, the network reads text", text);
   if (options.input || options.facts) {
     const ImageSize& wanted = options.facts ? options.facts->input.size : *options.input;
     check_usage(wanted.channels == size.channels || wanted.channels == 1 || size.channels == 1, "--data",
@@ -238,7 +241,12 @@ std::optional<KnownSet> known_set(std::string_view text, const DatasetOptions& o
     const Dataset data = load_synthetic_text(parse_documents(spec.detail), options);
     return KnownSet{.input = data.facts.input, .samples = data.train->size()};
   }
-  if (format.known.input.classes == 0) return {};
+  std::error_code error;
+  if (format.kind == Kind::folder && fs::is_directory(spec.detail, error)) {
+    const EncodedSets sets = open_image_folder(spec.detail);
+    return KnownSet{{format.known.input.size, std::ssize(sets.classes)}, sets.train->size()};
+  }
+  if (format.known.input.size.channels == 0) return {};
   return format.known;
 }
 

@@ -61,8 +61,12 @@ struct DatasetOptions {
   /// Instead of what is usual for the set: flips only where a mirrored image keeps its class.
   std::optional<bool> flip = {};
   std::optional<std::int64_t> crop_padding = {}, cutout = {};
+  double crop_area = 0.08;   // image files: the least share of an image that is cut out for training
+  std::int64_t threads = 1;  // image files: that decode a batch
   std::optional<DataFacts> facts = {};  // read it as this network's data were
-  bool skip_bad = false;                // leave out files that are damaged; a warning says how many
+  /// Damaged text files are left out, the place of damaged images is taken by the next good ones; else either
+  /// is an Error.
+  bool skip_bad = false;
   TextOptions text = {};
 };
 
@@ -71,6 +75,10 @@ struct DatasetOptions {
 /// - mnist:DIR, idx:DIR: IDX files with MNIST's names; idx derives the class count from the labels
 /// - cifar10:DIR, cifar100:DIR: CIFAR's binary files
 /// - glyphs:DIR: rendered characters in CIFAR-100's format, never flipped
+/// - folder:DIR: DIR/train/CLASS/*.jpg, .jpeg and .png, DIR/val (or DIR/test) alike, as ImageNet usually
+/// lies;
+///   decoded when used; 3x224x224 unless `input` says otherwise
+/// - packed:DIR: the same in a few large files, as `ssn pack` writes them
 /// - synthetic[:CxHxWxCLASSESxN]: generated; N training images and a fifth of that for test
 /// - text:PATH: a text file or a directory of them (see datasets/corpus.h), for masked-language modelling
 /// - synthetic-text[:N]: N generated documents, and a fifth of that for test
@@ -79,13 +87,14 @@ struct DatasetOptions {
 /// wrong.
 Dataset load_dataset(std::string_view spec, const DatasetOptions& options = {});
 
-/// What is known of a set without reading it.
+/// What is known of a set without reading its samples.
 struct KnownSet {
   InputShape input;
   std::int64_t samples = 0;  // for training
 };
-/// Of the set named by `spec`; none where only the files tell. Reads nothing but a given vocabulary. Throws
-/// UsageError.
+/// Of the set named by `spec`; none (or no classes) where only the files tell. Reads nothing but a given
+/// vocabulary and the names in a folder, if it is there. Throws UsageError, Error for a folder that is not as
+/// it should be.
 std::optional<KnownSet> known_set(std::string_view spec, const DatasetOptions& options = {});
 
 /// Names that load_dataset knows.

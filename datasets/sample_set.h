@@ -35,6 +35,8 @@ class SampleSet {
   /// (random, sample) alone says, so it is the same whatever rank, part or thread makes it; else it is as it
   /// always is. Fills only the tensors.
   virtual Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const = 0;
+  /// Samples that could not be read so far, and whose place others took; sorted.
+  virtual std::vector<std::int32_t> replaced() const { return {}; }
 };
 using Samples = std::shared_ptr<const SampleSet>;
 
