@@ -9,8 +9,8 @@ namespace ssn {
 
 int eval(Comm& comm, const Arguments& arguments) {
   std::string path, data, device = "auto";
-  std::int64_t batch = 128, threads = 0;
-  bool json = false, quiet = false;
+  std::int64_t batch = 128, threads = 0, decoders = 0;
+  bool json = false, quiet = false, skip_bad = false;
   Options options("ssn eval", "Measures a checkpoint on a test set.",
                   "ssn eval runs/mine/checkpoint.h5 --data cifar10:DIR");
   options.positional("CKPT", path, "the checkpoint to measure")
@@ -19,8 +19,9 @@ int eval(Comm& comm, const Arguments& arguments) {
       .add("batch", batch, "N", "samples at a time, over all ranks", between(1, 1 << 30))
       .add("device", device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
       .add("threads", threads, "N", "threads of each rank", between(0, kMostThreads))
-      .show_default("OMP_NUM_THREADS, or the rank's share of the cores")
-      .add("json", json, "print the result as one JSON object")
+      .show_default("OMP_NUM_THREADS, or the rank's share of the cores");
+  add_reading_options(options, decoders, skip_bad);
+  options.add("json", json, "print the result as one JSON object")
       .flag_only()
       .add("quiet", quiet, "nothing but the result and warnings")
       .flag_only();
@@ -38,12 +39,15 @@ int eval(Comm& comm, const Arguments& arguments) {
   restore_for_use(model, archive);
 
   if (data.empty()) data = config.data;
-  const Dataset dataset =
-      load_dataset(data, {.seed = static_cast<std::uint64_t>(config.seed), .facts = facts});
+  const Dataset dataset = load_dataset(data, {.seed = static_cast<std::uint64_t>(config.seed),
+                                              .threads = data_threads(comm, decoders),
+                                              .skip_bad = skip_bad,
+                                              .facts = facts});
   check_usage(dataset.facts.input == input, "eval", "the network reads {}, {} has {}", input.text(), data,
               dataset.facts.input.text());
   const Loader loader(dataset.test, evaluation_options(batch));
   const Metrics metrics = evaluate(comm, model, loader);
+  const std::int64_t replaced = count_replaced(comm, dataset);
   if (json) {
     const nlohmann::ordered_json out = {{"network", config.model},
                                         {"data", data},
@@ -52,7 +56,8 @@ int eval(Comm& comm, const Arguments& arguments) {
                                         {"samples", static_cast<std::int64_t>(metrics.samples())},
                                         {"test_error1", rounded(metrics.error1())},
                                         {"test_error5", rounded(metrics.error5())},
-                                        {"test_loss", rounded(metrics.loss())}};
+                                        {"test_loss", rounded(metrics.loss())},
+                                        {"replaced_samples", replaced}};
     print_result(comm, out.dump());
   } else {
     print_result(comm, fmt::format("{} on {}: error@1 {:.2f}%, error@5 {:.2f}%, loss {:.4f} ({} predictions)",

@@ -97,12 +97,13 @@ int map(Comm& comm, const Arguments& arguments) {
   choose_device(config.device);
   check_output(comm, out, overwrite);
 
-  const Dataset dataset = load_dataset(config.data, dataset_options(config, options));
+  const Dataset dataset = load_dataset(config.data, dataset_options(comm, config, options));
   use_defaults_of(dataset, options, config);
   const Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
   SoloComm alone;
   check_parts(alone, config, split.rest->size());
   const Search search = search_mapping(comm, config, dataset, split.rest);
+  count_replaced(comm, dataset);
   on_root(comm, [&] { atomic_write_text(out, mapping_text(search.mapping)); });
   const Model model(search_config(config), dataset.facts.input, Device::cpu);
   print_result(comm, json ? result_json(search, out).dump() : result_text(search, model.plan(), out));

@@ -42,7 +42,7 @@ int plan(Comm& comm, const Arguments& arguments) {
       "--mapping learned: the groups are not known before the search; run ssn map, and give the file it "
       "writes as --mapping");
   read_mapping_file(comm, config);
-  const KnownSet known = known_set(config.data, dataset_options(config, options)).value_or(KnownSet{});
+  const KnownSet known = known_set(config.data, dataset_options(comm, config, options)).value_or(KnownSet{});
   if (!options.given("batch") && known.samples > 0) config.batch = usual_batch(known.samples);
   const InputShape input = input_of(config, known, classes);
   const Model model(config, input, Device::cpu);

@@ -77,7 +77,8 @@ void take_up(TrainCommand& command, const Arguments& arguments) {
 }
 
 Json result_json(const Comm& comm, const TrainCommand& command, const Model& model,
-                 const RunDirectory& directory, const TrainResult& result, double search_seconds) {
+                 const RunDirectory& directory, const TrainResult& result, double search_seconds,
+                 std::int64_t replaced) {
   const Plan& plan = model.plan();
   Json json = {{"network", command.config.model},
                {"data", command.config.data},
@@ -100,6 +101,7 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
                {"search_seconds", rounded(search_seconds)},
                {"samples_per_second", rounded(result.samples_per_second)},
                {"wire_bytes_per_step", result.wire_bytes_per_step},
+               {"replaced_samples", replaced},
                {"checkpoint", directory.file("checkpoint.h5")}};
   if (result.test) {
     json["test_error1"] = rounded(result.test->error1());
@@ -202,10 +204,9 @@ int train(Comm& comm, const Arguments& arguments) {
   const Device device = choose_device(config.device);
   if (!run.trace.empty()) start_trace();
 
-  DatasetOptions data_options = dataset_options(config, options);
-  // Text goes on with the same vocabulary, whatever has become of the file.
-  if (checkpoint && stored_facts(*checkpoint).input.length > 0)
-    data_options.facts = stored_facts(*checkpoint);
+  DatasetOptions data_options = dataset_options(comm, config, options);
+  // It goes on with the same vocabulary or normalisation, whatever has become of the files.
+  if (checkpoint) data_options.facts = stored_facts(*checkpoint);
   const Dataset dataset = load_dataset(config.data, data_options);
   use_defaults_of(dataset, options, config);
   const Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
@@ -244,8 +245,10 @@ int train(Comm& comm, const Arguments& arguments) {
     const TraceWritten written = write_trace(trace_file(comm, run.trace), comm.rank());
     info("{}: {} spans, {} dropped", run.trace, written.events, written.dropped);
   }
-  print_result(comm, run.json ? result_json(comm, command, *model, directory, result, search_seconds).dump()
-                              : result_text(directory, result, search_seconds));
+  const std::int64_t replaced = count_replaced(comm, dataset);
+  print_result(
+      comm, run.json ? result_json(comm, command, *model, directory, result, search_seconds, replaced).dump()
+                     : result_text(directory, result, search_seconds));
   return result.ending == Ending::signal ? kStopped : 0;
 }
 

@@ -16,8 +16,8 @@ void add_network_options(Options& options, TrainConfig& c) {
   options.section("Network and data")
       .add("model", c.model, "NAME", fmt::format("network: {}", fmt::join(network_names(), ", ")))
       .add("data", c.data, "NAME[:PATH]", fmt::format("data set: {}", fmt::join(dataset_names(), ", ")))
-      .add("input", c.input, "CxHxW", "resize the images once, at loading")
-      .show_default("as they are")
+      .add("input", c.input, "CxHxW", "resize the images once, at loading; files of images, whenever used")
+      .show_default("as they are; 3x224x224 for files of images")
       .add("length", c.length, "N", "text: tokens of a sequence", between(3, 1 << 16))
       .add("vocab", c.vocab, "FILE", "text: the vocabulary, a piece a line, as BERT's vocab.txt")
       .show_default("built from the training text")
@@ -120,11 +120,15 @@ void add_training_options(Options& options, TrainConfig& c) {
       .show_default("as usual for the data")
       .add("cutout", c.cutout, "PIXELS", "side of a square that is blanked in training images",
            between(0, 1 << 20))
-      .add("skip-bad", c.skip_bad, "leave out damaged files, and say how many")
+      .add("crop-area", c.crop_area, "SHARE",
+           "files of images: the least share of one that is cut out at random for training; its aspect is "
+           "between 3/4 and 4/3",
+           between(0.01, 1))
       .add("validation", c.validation, "SHARE",
            "of the training set held out; the best network on it is kept", between(0, 0.9))
       .add("eval-every", c.eval_every, "EPOCHS", "between evaluations; 0: at the end only", between(0, 1e9))
       .show_default("5; with --patience 1");
+  add_reading_options(options, c.data_threads, c.skip_bad);
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
       .add("threads", c.threads, "N", "threads of each rank", between(0, kMostThreads))
@@ -199,14 +203,34 @@ void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig
   parse_epochs(c.lr_steps);
 }
 
-DatasetOptions dataset_options(const TrainConfig& c, const Options& options) {
-  DatasetOptions data{.seed = static_cast<std::uint64_t>(c.seed), .cutout = c.cutout};
+DatasetOptions dataset_options(const Comm& comm, const TrainConfig& c, const Options& options) {
+  DatasetOptions data{.seed = static_cast<std::uint64_t>(c.seed),
+                      .cutout = c.cutout,
+                      .crop_area = c.crop_area,
+                      .threads = data_threads(comm, c.data_threads),
+                      .skip_bad = c.skip_bad};
   if (!c.input.empty()) data.input = ImageSize::parse(c.input);
   if (options.given("flip")) data.flip = c.flip;
   if (options.given("crop")) data.crop_padding = c.crop;
-  data.skip_bad = c.skip_bad;
   data.text = {.vocabulary = c.vocab, .vocabulary_size = c.vocab_size, .cased = c.cased, .length = c.length};
   return data;
+}
+
+void add_reading_options(Options& options, std::int64_t& data_threads, bool& skip_bad) {
+  options
+      .add("data-threads", data_threads, "N", "files of images: threads of each rank that decode them",
+           between(0, kMostThreads))
+      .show_default("an eighth of the rank's cores, 1 at least")
+      .add("skip-bad", skip_bad,
+           "leave damaged files out instead of giving up, and say how many; of images, the next good ones "
+           "take the place");
+}
+
+std::int64_t data_threads(const Comm& comm, std::int64_t given) {
+  if (given > 0) return given;
+  Placement placement = find_placement(comm.local_size());
+  placement.requested = 0;
+  return std::max(1, choose_threads(placement).threads / 8);
 }
 
 bool learns_mapping(const TrainConfig& c) {

@@ -18,8 +18,10 @@ struct TrainConfig {
   std::string model = "wrn-16-1", data = "digits", input;
   bool flip = false;
   std::int64_t crop = 0, cutout = 0;
-  double validation = 0;
+  double crop_area = 0.08;
+  std::int64_t data_threads = 0;
   bool skip_bad = false;
+  double validation = 0;
   std::string vocab;  // text: a file; else of vocab_size, built from the training text
   std::int64_t vocab_size = 0, length = 128;
   bool cased = false;
@@ -75,7 +77,11 @@ void take_mapping(const Archive& archive, TrainConfig& config);
 TrainConfig stored_config(const Archive& archive, const std::string& path);
 
 /// As the configuration says; what was not given stays as usual for the data.
-DatasetOptions dataset_options(const TrainConfig& config, const Options& options);
+DatasetOptions dataset_options(const Comm& comm, const TrainConfig& config, const Options& options);
+/// --data-threads and --skip-bad, for every command that reads data.
+void add_reading_options(Options& options, std::int64_t& data_threads, bool& skip_bad);
+/// Of --data-threads, where 0 stands for what suits this rank's share of the cores.
+std::int64_t data_threads(const Comm& comm, std::int64_t given);
 PlanOptions plan_options(const TrainConfig& config);
 OptimizerOptions optimizer_options(const TrainConfig& config);
 ScheduleOptions schedule_options(const TrainConfig& config);

@@ -1,9 +1,12 @@
 #include "tools/training/task.h"
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
+#include "runtime/log.h"
 #include "runtime/trace.h"
 
 namespace ssn {
@@ -73,13 +76,13 @@ Metrics evaluate(Comm& comm, Model& model, const Loader& loader) {
   const Span span("evaluate");
   const NoGrad no_grad;
   Metrics metrics;
-  for (std::int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
-    const Batch batch = loader.batch(0, step, comm.rank(), comm.size());
-    if (batch.size() == 0) continue;
+  Prefetcher batches(loader, {.first_part = comm.rank(), .parts = comm.size(), .end_epoch = 1});
+  while (const std::optional<Batch> batch = batches.next()) {
+    if (batch->size() == 0) continue;
     const Device device = model.parameters.device();
-    const Var logits = model.network->forward(network_input(batch, device), {});
-    const Var loss = cross_entropy(logits, batch.labels.to(device), 0, 1);
-    metrics.add(logits.value(), batch.labels, *loss.value().to(Device::cpu).data<float>());
+    const Var logits = model.network->forward(network_input(*batch, device), {});
+    const Var loss = cross_entropy(logits, batch->labels.to(device), 0, 1);
+    metrics.add(logits.value(), batch->labels, *loss.value().to(Device::cpu).data<float>());
   }
   metrics.sum_over(comm);
   return metrics;
@@ -180,6 +183,29 @@ DataFacts stored_facts(const Archive& archive) {
     facts.normalization = {floats("data/mean"), floats("data/std")};
   }
   return facts;
+}
+
+namespace {
+
+std::int64_t count_replaced(Comm& comm, const SampleSet& set) {
+  std::vector<std::int32_t> mine = set.replaced();
+  const std::vector<std::int64_t> counts = comm.allgather(std::int64_t{std::ssize(mine)});
+  mine.resize(*std::ranges::max_element(counts), -1);
+  const std::vector<std::byte> bytes = comm.allgather(std::as_bytes(std::span(mine)));
+  std::vector<std::int32_t> all(bytes.size() / sizeof(std::int32_t));
+  if (!all.empty()) std::memcpy(all.data(), bytes.data(), bytes.size());
+  const std::set<std::int32_t> samples(all.begin(), all.end());
+  return std::ssize(samples) - static_cast<std::int64_t>(samples.count(-1));
+}
+
+}  // namespace
+
+std::int64_t count_replaced(Comm& comm, const Dataset& dataset) {
+  const std::int64_t train = count_replaced(comm, *dataset.train), test = count_replaced(comm, *dataset.test);
+  if (train + test > 0 && comm.rank() == 0)
+    warn("{} of {} training and {} of {} test samples are damaged; the next good ones took their place",
+         train, dataset.train->size(), test, dataset.test->size());
+  return train + test;
 }
 
 void on_root(Comm& comm, const std::function<void()>& f) {

@@ -71,6 +71,10 @@ void restore_for_use(Model& model, const Archive& archive);
 /// Of the data that the network was trained on.
 DataFacts stored_facts(const Archive& archive);
 
+/// Samples of the two sets that were damaged, and whose place others took (--skip-bad), over all ranks. Says
+/// so where there are any. Collective.
+std::int64_t count_replaced(Comm& comm, const Dataset& dataset);
+
 /// Rank 0 calls `f`; if that throws, every rank throws the same.
 void on_root(Comm& comm, const std::function<void()>& f);
 
