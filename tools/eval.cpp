@@ -41,8 +41,8 @@ int eval(Comm& comm, const Arguments& arguments) {
   if (data.empty()) data = config.data;
   const Dataset dataset = load_dataset(data, {.seed = static_cast<std::uint64_t>(config.seed),
                                               .threads = data_threads(comm, decoders),
-                                              .skip_bad = skip_bad,
-                                              .facts = facts});
+                                              .facts = facts,
+                                              .skip_bad = skip_bad});
   check_usage(dataset.facts.input == input, "eval", "the network reads {}, {} has {}", input.text(), data,
               dataset.facts.input.text());
   const Loader loader(dataset.test, evaluation_options(batch));

@@ -205,8 +205,9 @@ int train(Comm& comm, const Arguments& arguments) {
   if (!run.trace.empty()) start_trace();
 
   DatasetOptions data_options = dataset_options(comm, config, options);
-  // It goes on with the same vocabulary or normalisation, whatever has become of the files.
-  if (checkpoint) data_options.facts = stored_facts(*checkpoint);
+  // Text goes on with the same vocabulary, whatever has become of the file.
+  if (checkpoint && stored_facts(*checkpoint).input.length > 0)
+    data_options.facts = stored_facts(*checkpoint);
   const Dataset dataset = load_dataset(config.data, data_options);
   use_defaults_of(dataset, options, config);
   const Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
