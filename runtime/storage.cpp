@@ -68,11 +68,15 @@ class Pool {
   explicit Pool(System system) : system_(std::move(system)) {}
   ~Pool() { trim(); }
 
-  void* take(std::size_t bytes) {
+  /// A block of `bytes`, or more: `bytes` becomes its size. One that is free is not wasted on much less, but
+  /// serves the smaller last batch of an evaluation.
+  void* take(std::size_t& bytes) {
     std::unique_lock lock(mutex_);
-    if (auto it = free_.find(bytes); it != free_.end() && !it->second.empty()) {
+    if (auto it = free_.lower_bound(bytes); it != free_.end() && it->first <= bytes + bytes / 2) {
       void* p = it->second.back();
+      bytes = it->first;
       it->second.pop_back();
+      if (it->second.empty()) free_.erase(it);
       use(bytes);
       return p;
     }
@@ -101,8 +105,19 @@ class Pool {
         system_.release(p, bytes);
         stats_.held -= bytes;
       }
-      blocks.clear();
     }
+    free_.clear();
+  }
+  /// What is someone else's counts as long as it is referred to.
+  void count_in(std::size_t bytes) {
+    std::unique_lock lock(mutex_);
+    stats_.held += bytes;
+    use(bytes);
+  }
+  void count_out(std::size_t bytes) {
+    std::unique_lock lock(mutex_);
+    stats_.held -= bytes;
+    stats_.in_use -= bytes;
   }
   PoolStats stats() {
     std::unique_lock lock(mutex_);
@@ -203,7 +218,7 @@ std::size_t guard_storages() {
 Storage Storage::allocate(Device device, std::size_t bytes) {
   Storage s;
   if (t_dry_run) {
-    const std::size_t size = build::exact_allocation ? std::max<std::size_t>(bytes, 1) : rounded(bytes);
+    std::size_t size = build::exact_allocation ? std::max<std::size_t>(bytes, 1) : rounded(bytes);
     void* data = t_dry_run->pool_->take(size);
     s.block_ = std::make_shared<Block>(device, data, bytes);
     s.block_->release = [pool = t_dry_run->pool_, data, size] { pool->give(data, size); };
@@ -211,7 +226,7 @@ Storage Storage::allocate(Device device, std::size_t bytes) {
   }
   const bool guarded = g_guards && !build::exact_allocation;
   const std::size_t wanted = bytes + (guarded ? kGuardBytes : 0);
-  const std::size_t size = build::exact_allocation ? std::max<std::size_t>(wanted, 1) : rounded(wanted);
+  std::size_t size = build::exact_allocation ? std::max<std::size_t>(wanted, 1) : rounded(wanted);
   char* data = static_cast<char*>(pool(device).take(size));
   s.block_ = std::make_shared<Block>(device, data, bytes);
   s.block_->release = [=] {
@@ -227,7 +242,11 @@ Storage Storage::allocate(Device device, std::size_t bytes) {
 Storage Storage::adopt(Device device, void* data, std::size_t bytes, std::function<void()> release) {
   Storage s;
   s.block_ = std::make_shared<Block>(device, data, bytes);
-  s.block_->release = std::move(release);
+  pool(device).count_in(bytes);
+  s.block_->release = [=, release = std::move(release)] {
+    pool(device).count_out(bytes);
+    if (release) release();
+  };
   return s;
 }
 

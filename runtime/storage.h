@@ -42,7 +42,7 @@ class Storage {
 /// Bytes of memory that this machine has.
 std::size_t physical_memory();
 
-/// What a device's pool holds, in bytes.
+/// What a device's pool holds, and what was adopted, in bytes.
 struct PoolStats {
   std::size_t held = 0;    // taken from the system and not given back
   std::size_t in_use = 0;  // of these, in live storages

@@ -3,6 +3,7 @@
 
 #include "ssn/report.h"
 #include "tools/commands.h"
+#include "tools/training/memory.h"
 #include "tools/training/task.h"
 
 namespace ssn {
@@ -52,8 +53,11 @@ int plan(Comm& comm, const Arguments& arguments) {
   const NetworkSize size = model.reduction() ? model.reduction()->size : NetworkSize{};
   const std::int64_t images = std::max<std::int64_t>(1, config.batch / (comm.size() * config.micro_batches));
   const Work works = work(plan, forward_flops(config.model, task, size), images);
+  const Recompute recompute = choose_recompute(config, input, comm.size());
+  const std::int64_t memory = training_memory(config, input, comm.size(), recompute);
   if (json) {
     nlohmann::json out = model.plan_json();
+    out["memory"] = {{"training", memory}, {"recomputed", recompute.segments()}};
     out["network"] = config.model;
     if (input.length > 0) {
       out["length"] = input.length, out["vocabulary"] = input.vocabulary;
@@ -69,6 +73,11 @@ int plan(Comm& comm, const Arguments& arguments) {
                                 config.input.empty() ? fmt::format(" ({})", config.data) : "");
   if (model.reduction()) out += text(*model.reduction()) + "\n";
   out += fmt::format("\n{}\n{}\n{}", text(plan), text(costs), text(works));
+  out += fmt::format(
+      "\n{:>16} of memory for training with {} samples a step on {} rank(s), a rank, beside the data\n",
+      memory_text(memory), config.batch, comm.size());
+  if (!recompute.segments().empty())
+    out += fmt::format("{:>16} recomputed: {}\n", "", fmt::join(recompute.segments(), ", "));
   const std::string lines = advice(plan, costs, works);
   if (!lines.empty()) out += "\n" + lines;
   out.pop_back();

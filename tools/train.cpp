@@ -76,9 +76,17 @@ void take_up(TrainCommand& command, const Arguments& arguments) {
   }
 }
 
+/// What there is to say of a run.
+struct Outcome {
+  const TrainResult& result;
+  double search_seconds;
+  std::int64_t replaced;  // samples
+  Json memory;
+};
+
 Json result_json(const Comm& comm, const TrainCommand& command, const Model& model,
-                 const RunDirectory& directory, const TrainResult& result, double search_seconds,
-                 std::int64_t replaced) {
+                 const RunDirectory& directory, const Outcome& outcome) {
+  const TrainResult& result = outcome.result;
   const Plan& plan = model.plan();
   Json json = {{"network", command.config.model},
                {"data", command.config.data},
@@ -97,11 +105,12 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
                {"stopped_early", result.stopped_early},
                {"epochs", result.epochs},
                {"steps", result.steps},
-               {"seconds", rounded(result.seconds + search_seconds)},
-               {"search_seconds", rounded(search_seconds)},
+               {"seconds", rounded(result.seconds + outcome.search_seconds)},
+               {"search_seconds", rounded(outcome.search_seconds)},
                {"samples_per_second", rounded(result.samples_per_second)},
                {"wire_bytes_per_step", result.wire_bytes_per_step},
-               {"replaced_samples", replaced},
+               {"replaced_samples", outcome.replaced},
+               {"memory", outcome.memory},
                {"checkpoint", directory.file("checkpoint.h5")}};
   if (result.test) {
     json["test_error1"] = rounded(result.test->error1());
@@ -113,7 +122,8 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
   return json;
 }
 
-std::string result_text(const RunDirectory& directory, const TrainResult& result, double search_seconds) {
+std::string result_text(const RunDirectory& directory, const Outcome& outcome) {
+  const auto& [result, search_seconds, replaced, memory] = outcome;
   std::string out;
   if (result.ending != Ending::complete) out = fmt::format("stopped after step {}: ", result.steps);
   if (result.best_epoch)
@@ -123,8 +133,10 @@ std::string result_text(const RunDirectory& directory, const TrainResult& result
     out +=
         fmt::format("test error@1 {:.2f}%, error@5 {:.2f}%, ", result.test->error1(), result.test->error5());
   return out + fmt::format(
-                   "{} epochs in {:.1f} s{}; {} {}", result.epochs, result.seconds + search_seconds,
+                   "{} epochs in {:.1f} s{}, {} of memory; {} {}", result.epochs,
+                   result.seconds + search_seconds,
                    search_seconds > 0 ? fmt::format(" ({:.1f} s of it for the search)", search_seconds) : "",
+                   memory_text(memory["training"].get<std::int64_t>()),
                    result.best_epoch ? "it is in" : "go on with, or measure,",
                    directory.file(result.best_epoch ? "best.h5" : "checkpoint.h5"));
 }
@@ -162,7 +174,7 @@ void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset
 
 /// What would be wrong after the search is found before it, unless it depends on the groups that will be
 /// found.
-void check_before_search(const TrainConfig& config, const InputShape& input, Device device) {
+void check_before_search(const TrainConfig& config, const InputShape& input, Device device, int ranks) {
   TrainConfig trial = config;
   if (config.baseline == "none") trial.mapping = name_of(MappingKind::random);
   const Budget budget = Budget::parse(config.budget);
@@ -171,6 +183,7 @@ void check_before_search(const TrainConfig& config, const InputShape& input, Dev
   if (total) trial.budget = "largest", trial.count = name_of(Count::groups);
   if (config.inter == name_of(Inter::ref)) trial.inter = name_of(Inter::aspect);
   const Model model(trial, input, device);
+  choose_recompute(trial, input, ranks);
   const Plan& plan = model.plan();
   const std::int64_t least = plan.original - plan.shareable + config.groups;
   check_usage(
@@ -178,6 +191,41 @@ void check_before_search(const TrainConfig& config, const InputShape& input, Dev
       "--count total --budget {}: that is too few whatever the groups; norms and biases and a parameter "
       "a group are {}",
       config.budget, grouped(least));
+}
+
+/// Of a rank's tensors, in bytes.
+struct Memory {
+  std::int64_t data = 0;       // the data set's, and what else there was before the training
+  std::int64_t predicted = 0;  // training_memory()
+  Recompute recompute = {};
+};
+
+/// What the training will take, and what is recomputed so that it takes no more than it may.
+Memory plan_memory(const Comm& comm, const TrainConfig& config, const InputShape& input) {
+  Memory memory{.recompute = choose_recompute(config, input, comm.size())};
+  memory.predicted = training_memory(config, input, comm.size(), memory.recompute);
+  trim_pool(Device::cpu);
+  memory.data = static_cast<std::int64_t>(pool_stats(Device::cpu).held);
+  const std::size_t recomputed = memory.recompute.segments().size();
+  info("a rank's training takes {} of memory, beside {} of data{}", memory_text(memory.predicted),
+       memory_text(memory.data),
+       recomputed == 0 ? ""
+                       : fmt::format("; {} of {} segments are recomputed", recomputed,
+                                     network_segments(config, input).size()));
+  return memory;
+}
+
+/// The most that a rank took.
+Json memory_json(Comm& comm, const Memory& memory) {
+  const auto held = static_cast<std::int64_t>(pool_stats(Device::cpu).held);
+  const auto most = [&](std::int64_t bytes) {
+    const std::vector<std::int64_t> all = comm.allgather(bytes);
+    return *std::max_element(all.begin(), all.end());
+  };
+  return {{"training", most(held - memory.data)},
+          {"predicted", memory.predicted},
+          {"data", most(memory.data)},
+          {"process_peak", most(process_peak())}};
 }
 
 /// Returns the seconds it took.
@@ -216,7 +264,7 @@ int train(Comm& comm, const Arguments& arguments) {
   if (!checkpoint) read_mapping_file(comm, config);
   std::optional<Model> model;
   if (searches)
-    check_before_search(config, dataset.facts.input, device);
+    check_before_search(config, dataset.facts.input, device, comm.size());
   else
     model.emplace(config, dataset.facts.input, device);
   check_alike(comm, command, dataset);
@@ -229,10 +277,12 @@ int train(Comm& comm, const Arguments& arguments) {
   const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
   choose_threads(comm, config.threads, useful_threads(model->plan(), dataset.facts.input, part));
   describe(comm, config, *model);
+  const Memory memory = plan_memory(comm, config, dataset.facts.input);
   model->build(comm);
   const std::string config_text = options.to_toml();
   Trainer trainer(comm, *model,
-                  {config, dataset, split.rest, split.held_out, &directory, config_text, run.stop_after});
+                  {config, dataset, split.rest, split.held_out, memory.recompute, &directory, config_text,
+                   run.stop_after});
   if (checkpoint) trainer.resume(*checkpoint);
   checkpoint.reset();
   if (!run.trace.empty()) atomic_write_text(trace_file(comm, run.trace), "");  // finds out now if it cannot
@@ -246,10 +296,9 @@ int train(Comm& comm, const Arguments& arguments) {
     const TraceWritten written = write_trace(trace_file(comm, run.trace), comm.rank());
     info("{}: {} spans, {} dropped", run.trace, written.events, written.dropped);
   }
-  const std::int64_t replaced = count_replaced(comm, dataset);
-  print_result(
-      comm, run.json ? result_json(comm, command, *model, directory, result, search_seconds, replaced).dump()
-                     : result_text(directory, result, search_seconds));
+  const Outcome outcome{result, search_seconds, count_replaced(comm, dataset), memory_json(comm, memory)};
+  print_result(comm, run.json ? result_json(comm, command, *model, directory, outcome).dump()
+                              : result_text(directory, outcome));
   return result.ending == Ending::signal ? kStopped : 0;
 }
 

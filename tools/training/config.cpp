@@ -65,15 +65,26 @@ void add_network_options(Options& options, TrainConfig& c) {
            names_of<WeightPolicy>());
 }
 
-namespace {
-
-void add_optimizer_options(Options& options, TrainConfig& c) {
-  options.section("Optimizer")
+void add_training_options(Options& options, TrainConfig& c) {
+  options.section("Training")
+      .add("epochs", c.epochs, "N", "passes over the training set", between(1, 1e9))
+      .show_default("60 for digits, otherwise 200")
+      .add("batch", c.batch, "N", "samples a step, over all ranks", between(1, 1 << 30))
+      .show_default("32 below 5,000 training samples, 64 below 20,000, otherwise 128")
+      .add("micro-batches", c.micro_batches, "N",
+           "parts of each rank's batch, one after another, to save memory", between(1, 1 << 20))
+      .add("recompute", c.recompute, "SEGMENTS",
+           "computed again in backward instead of kept, to save memory, with the same result: none, all, or "
+           "names of blocks or their beginnings, such as block1,block2.layer.0")
+      .add("memory", c.memory, "SIZE",
+           "limit of a rank's tensors beside the data, such as 800M or 4G: recompute as few blocks as that "
+           "takes")
+      .show_default("no limit")
       .add("optimizer", c.optimizer, "NAME", "adam's decay is part of the gradient, adamw's is not",
            names_of<OptimizerKind>())
       .add("lr", c.lr, "X", "learning rate", above(0))
       .show_default("sgd 0.1; adam, adamw 0.001; lamb 0.005; rmsprop 0.016")
-      .add("decay", c.decay, "X", "weight decay", at_least(0))
+      .add("decay", c.decay, "X", "weight decay, of weights alone", at_least(0))
       .show_default("sgd 0.0005; adam 0; adamw, lamb 0.01; rmsprop 0.00001")
       .add("momentum", c.momentum, "X", "of sgd and rmsprop", half_open(0, 1))
       .add("nesterov", c.nesterov, "sgd: take the gradient where the momentum leads")
@@ -96,19 +107,9 @@ void add_optimizer_options(Options& options, TrainConfig& c) {
            {.min = 0, .max = 1, .open = true})
       .show_default("0.2; exponential 0.97")
       .add("lr-every", c.lr_every, "EPOCHS",
-           "exponential: it falls this often; 0: with every step, by the factor in an epoch", at_least(0));
-}
-
-}  // namespace
-
-void add_training_options(Options& options, TrainConfig& c) {
-  options.section("Training")
-      .add("epochs", c.epochs, "N", "passes over the training set", between(1, 1e9))
-      .show_default("60 for digits, otherwise 200")
-      .add("batch", c.batch, "N", "samples a step, over all ranks", between(1, 1 << 30))
-      .show_default("32 below 5,000 training samples, 64 below 20,000, otherwise 128")
-      .add("micro-batches", c.micro_batches, "N",
-           "parts of each rank's batch, one after another, to save memory", between(1, 1 << 20))
+           "exponential: it falls this often; 0: with every step, by the "
+           "factor in an epoch",
+           at_least(0))
       .add("ema", c.ema, "X",
            "share of the past in a moving average of the weights, which is then what is measured and kept",
            half_open(0, 1))
@@ -119,7 +120,6 @@ void add_training_options(Options& options, TrainConfig& c) {
       .show_default("none")
       .add("label-smoothing", c.label_smoothing, "X", "probability taken from the true class",
            half_open(0, 1));
-  add_optimizer_options(options, c);
   options.section("Data")
       .add("flip", c.flip, "mirror every second training image")
       .show_default("as usual for the data")

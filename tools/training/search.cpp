@@ -83,8 +83,11 @@ Found train_and_cluster(Model& model, const TrainConfig& config, const Dataset& 
   info("search for {} groups: {} layers share {} parameters for {} epoch(s), {} thread(s)", groups,
        model.plan().layers.size(), grouped(model.plan().budget), config.epochs, config.threads);
   model.build(solo);
+  const Recompute recompute = choose_recompute(config, model.input(), 1);
   const TrainResult result =
-      Trainer(solo, model, {.config = config, .dataset = dataset, .train = set, .validation = {}}).run();
+      Trainer(solo, model,
+              {.config = config, .dataset = dataset, .train = set, .validation = {}, .recompute = recompute})
+          .run();
   set_num_threads(threads);
   check(result.ending == Ending::complete && !StopSignals::arrived(), "search",
         "stopped by a signal before the groups were known: there is no checkpoint, start again");

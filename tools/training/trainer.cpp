@@ -90,6 +90,7 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       config_(setup.config),
       dataset_(setup.dataset),
       directory_(setup.directory),
+      recompute_(setup.recompute),
       config_text_(setup.config_text),
       stop_after_(setup.stop_after),
       train_(setup.train, training_options(config_)),
@@ -119,7 +120,8 @@ double Trainer::accumulate(const Batch& batch) {
                                      {.training = true,
                                       .seed = static_cast<std::uint64_t>(config_.seed),
                                       .step = steps_done(),
-                                      .first = batch.first});
+                                      .first = batch.first,
+                                      .recompute = recompute_});
     loss =
         cross_entropy(logits, labels, config_.label_smoothing, 1.0 / static_cast<double>(batch.global_size));
   }

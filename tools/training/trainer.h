@@ -9,6 +9,7 @@
 #include "autograd/optimizer.h"
 #include "autograd/reducer.h"
 #include "runtime/progress.h"
+#include "tools/training/memory.h"
 #include "tools/training/run_directory.h"
 #include "tools/training/task.h"
 
@@ -58,6 +59,7 @@ class Trainer {
     const TrainConfig& config;
     const Dataset& dataset;
     Samples train, validation;                // of the training set; no validation: null
+    Recompute recompute = {};                 // segments that are computed again in backward
     const RunDirectory* directory = nullptr;  // none: nothing is written
     std::string config_text = {};             // goes into checkpoints
     std::int64_t stop_after = 0;              // steps from the run's beginning; 0: none
@@ -104,6 +106,7 @@ class Trainer {
   const TrainConfig& config_;
   const Dataset& dataset_;
   const RunDirectory* directory_;
+  Recompute recompute_;
   std::string config_text_;
   std::int64_t stop_after_;
 
