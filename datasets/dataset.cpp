@@ -10,6 +10,7 @@
 #include "datasets/cifar.h"
 #include "datasets/idx.h"
 #include "datasets/image_folder.h"
+#include "datasets/image_pack.h"
 #include "datasets/synthetic.h"
 #include "datasets/text.h"
 #include "runtime/config.h"
@@ -115,7 +116,11 @@ Sets generate_synthetic(const std::string& detail, std::uint64_t seed) {
           synthetic_images(input, std::max<std::int64_t>(1, count / 5), seed, 1), input.classes};
 }
 
-enum class Kind { sample, idx, cifar10, cifar100, folder, synthetic, text, synthetic_text };
+enum class Kind { sample, idx, cifar10, cifar100, folder, packed, synthetic, text, synthetic_text };
+
+bool is_encoded(Kind kind) {
+  return kind == Kind::folder || kind == Kind::packed;
+}
 
 /// What is known of a name. No classes: the files or the specification tell.
 struct Format {
@@ -133,6 +138,7 @@ const Format kFormats[] = {
     {"cifar100", Kind::cifar100, {{{3, 32, 32}, 100}, 50000}, kCifarAugmentation},
     {"glyphs", Kind::cifar100, {{{3, 32, 32}, 100}, 10000}, {.crop_padding = 4}},
     {"folder", Kind::folder, {{{3, 224, 224}, 0}, 0}, {}},
+    {"packed", Kind::packed, {{{3, 224, 224}, 0}, 0}, {}},
     {"synthetic", Kind::synthetic, {}, {}},
     {"text", Kind::text, {}, {}},
     {"synthetic-text", Kind::synthetic_text, {}, {}},
@@ -195,6 +201,14 @@ std::string InputShape::text() const {
   return fmt::format("{} images of {} classes", size.text(), classes);
 }
 
+EncodedSets open_encoded_sets(std::string_view text) {
+  const Spec spec = parse_spec(text);
+  const Kind kind = find_format(spec).kind;
+  check_usage(is_encoded(kind), "--data", "{} has no files of images; expected folder:DIR or packed:DIR",
+              text);
+  return kind == Kind::folder ? open_image_folder(spec.detail) : open_image_pack(spec.detail);
+}
+
 Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
   const Spec spec = parse_spec(text);
   const Format& format = find_format(spec);
@@ -202,7 +216,7 @@ Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
   if (format.kind == Kind::synthetic_text) return load_synthetic_text(parse_documents(spec.detail), options);
   check_usage(!options.facts || options.facts->input.length == 0, "--data",
               "{} has images, the network reads text", text);
-  if (format.kind == Kind::folder) return encoded_dataset(spec.name, open_image_folder(spec.detail), options);
+  if (is_encoded(format.kind)) return encoded_dataset(spec.name, open_encoded_sets(text), options);
   Sets sets = read(format, spec.detail, options.seed);
   const ImageSize size = size_of_images(sets.train);
   check(size == size_of_images(sets.test), "--data",
@@ -242,8 +256,8 @@ std::optional<KnownSet> known_set(std::string_view text, const DatasetOptions& o
     return KnownSet{.input = data.facts.input, .samples = data.train->size()};
   }
   std::error_code error;
-  if (format.kind == Kind::folder && fs::is_directory(spec.detail, error)) {
-    const EncodedSets sets = open_image_folder(spec.detail);
+  if (is_encoded(format.kind) && fs::is_directory(spec.detail, error)) {
+    const EncodedSets sets = open_encoded_sets(text);
     return KnownSet{{format.known.input.size, std::ssize(sets.classes)}, sets.train->size()};
   }
   if (format.known.input.size.channels == 0) return {};

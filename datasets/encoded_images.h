@@ -31,6 +31,9 @@ struct EncodedSets {
   std::vector<std::string> classes;
 };
 
+/// Those that a specification such as folder:DIR names; of other kinds of sets a UsageError.
+EncodedSets open_encoded_sets(std::string_view spec);
+
 /// Batches of them. Training: a random rectangle (`augmentation.crop_area`) of the image, resized, mirrored;
 /// otherwise its centre. A bad image is an error that names it; with `skip_bad` the next good one of the set
 /// takes its place, label and all.

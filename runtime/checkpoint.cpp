@@ -45,30 +45,6 @@ void make_durable(const std::string& path) {
   check_system(::fsync(fd), path, "write it to disk");
 }
 
-/// Runs fill(name of a temporary file in the same directory), and puts that file in place of `name`, or
-/// removes it. Links stay: what they lead to is replaced.
-template <class Fill>
-void replace_file(const std::string& name, Fill&& fill) {
-  namespace fs = std::filesystem;
-  std::error_code ignored, lost;
-  const std::string path = fs::is_symlink(name, ignored) ? fs::canonical(name, lost).string() : name;
-  check(!lost, "write", "{}: cannot write it: it is a link that leads nowhere", name);
-  const std::string temporary = path + ".partial";
-  const fs::file_status status = fs::status(path, ignored);  // a device must not be replaced by a file
-  check(!fs::exists(status) || fs::is_regular_file(status), "write", "{}: cannot write it: it is {}", path,
-        fs::is_directory(status) ? "a directory" : "not a file");
-  try {
-    fill(temporary);
-    make_durable(temporary);
-    check_system(std::rename(temporary.c_str(), path.c_str()), path, "put the new file in its place");
-  } catch (...) {
-    std::remove(temporary.c_str());
-    throw;
-  }
-  const fs::path directory = fs::path(path).parent_path();
-  make_durable(directory.empty() ? "." : directory.string());
-}
-
 /// "a/b/c" is attribute "c" of the object "a/b".
 std::pair<std::string, std::string> split(const std::string& name) {
   const std::size_t at = name.rfind('/');
@@ -93,6 +69,27 @@ const Tensor& Archive::tensor(const std::string& name) const {
   const auto it = tensors.find(name);
   check(it != tensors.end(), "checkpoint", "it has no tensor {}", name);
   return it->second;
+}
+
+void replace_file(const std::string& name, const std::function<void(const std::string&)>& fill) {
+  namespace fs = std::filesystem;
+  std::error_code ignored, lost;
+  const std::string path = fs::is_symlink(name, ignored) ? fs::canonical(name, lost).string() : name;
+  check(!lost, "write", "{}: cannot write it: it is a link that leads nowhere", name);
+  const std::string temporary = path + ".partial";
+  const fs::file_status status = fs::status(path, ignored);  // a device must not be replaced by a file
+  check(!fs::exists(status) || fs::is_regular_file(status), "write", "{}: cannot write it: it is {}", path,
+        fs::is_directory(status) ? "a directory" : "not a file");
+  try {
+    fill(temporary);
+    make_durable(temporary);
+    check_system(std::rename(temporary.c_str(), path.c_str()), path, "put the new file in its place");
+  } catch (...) {
+    std::remove(temporary.c_str());
+    throw;
+  }
+  const fs::path directory = fs::path(path).parent_path();
+  make_durable(directory.empty() ? "." : directory.string());
 }
 
 void save_checkpoint(const std::string& path, const Archive& archive) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -37,6 +38,9 @@ void save_checkpoint(const std::string& path, const Archive& archive);
 /// an Error.
 Archive load_checkpoint(const std::string& path);
 
+/// Runs fill(name of a temporary file in the same directory), makes that file durable and puts it in place of
+/// `path`; removes it if anything fails. Links stay: what they lead to is replaced.
+void replace_file(const std::string& path, const std::function<void(const std::string& temporary)>& fill);
 /// Replaces a small file as save_checkpoint does: readers see the old text or the new one, never a part.
 void atomic_write_text(const std::string& path, std::string_view text);
 

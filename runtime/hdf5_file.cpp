@@ -181,9 +181,9 @@ Shape shape_of(const Call& call, hid_t space) {
 
 /// Chunks of at most 1 MiB, whole rows where possible, each with a Fletcher32 checksum. The library can check
 /// chunks only; what is small or empty stays in one piece.
-Id creation_properties(const Call& call, const Tensor& t) {
+Id creation_properties(const Call& call, const Tensor& t, Layout layout) {
   Id properties = untimed(call, H5P_DATASET_CREATE);
-  if (t.shape().rank() == 0 || t.bytes() <= 256) return properties;
+  if (layout == Layout::plain || t.shape().rank() == 0 || t.bytes() <= 256) return properties;
   hsize_t chunk[Shape::kMaxRank];
   std::int64_t room = (std::int64_t{1} << 20) / static_cast<std::int64_t>(size_of(t.dtype()));
   for (int i = t.shape().rank() - 1; i >= 0; --i) {
@@ -207,6 +207,21 @@ Id access_properties(const Call& call) {
 Id open_object(const Call& call, hid_t file, const std::string& object) {
   if (!link_exists(call, file, object)) call.refuse("there is none");
   return call(H5Oopen(file, absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
+}
+
+/// A dataset of u8 with one dimension.
+struct ByteSet {
+  Id id, space;
+  std::int64_t length;
+};
+ByteSet open_bytes(const Call& call, hid_t file, const std::string& dataset) {
+  Id id = open_object(call, file, dataset);
+  if (H5Iget_type(id) != H5I_DATASET) call.refuse("it is not a dataset");
+  const Id type = call(H5Dget_type(id), H5Tclose);
+  Id space = call(H5Dget_space(id), H5Sclose);
+  const Shape shape = shape_of(call, space);
+  if (dtype_of_file(call, type) != DType::u8 || shape.rank() != 1) call.refuse("it is not a list of bytes");
+  return {std::move(id), std::move(space), shape[0]};
 }
 
 std::string read_string(const Call& call, hid_t attribute, hid_t type) {
@@ -374,7 +389,24 @@ Tensor Hdf5File::read(const std::string& dataset) const {
   return t;
 }
 
-void Hdf5File::write(const std::string& dataset, const Tensor& tensor) {
+std::int64_t Hdf5File::length(const std::string& dataset) const {
+  const Call call(path_, "look at /" + dataset);
+  return open_bytes(call, file_, dataset).length;
+}
+
+void Hdf5File::read_part(const std::string& dataset, std::int64_t first, std::span<std::uint8_t> to) const {
+  const Call call(path_, "read /" + dataset);
+  const ByteSet bytes = open_bytes(call, file_, dataset);
+  if (first < 0 || first > bytes.length || std::ssize(to) > bytes.length - first)
+    call.refuse("there are no {} bytes from {} on, it has {}", to.size(), first, bytes.length);
+  if (to.empty()) return;
+  const hsize_t begin = static_cast<hsize_t>(first), count = to.size();
+  call(H5Sselect_hyperslab(bytes.space, H5S_SELECT_SET, &begin, nullptr, &count, nullptr));
+  const Id memory = call(H5Screate_simple(1, &count, nullptr), H5Sclose);
+  call(H5Dread(bytes.id, H5T_NATIVE_UINT8, memory, bytes.space, H5P_DEFAULT, to.data()));
+}
+
+void Hdf5File::write(const std::string& dataset, const Tensor& tensor, Layout layout) {
   check(static_cast<bool>(tensor), "hdf5", "{}: the tensor for /{} was never made", path_, dataset);
   const Tensor t = tensor.to(Device::cpu);
   const Call call(path_, "write /" + dataset);
@@ -382,7 +414,7 @@ void Hdf5File::write(const std::string& dataset, const Tensor& tensor) {
   std::copy(t.shape().begin(), t.shape().end(), dims);
   const int rank = t.shape().rank();
   const Id space = call(rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(rank, dims, nullptr), H5Sclose);
-  const Id type = file_type(call, t.dtype()), properties = creation_properties(call, t);
+  const Id type = file_type(call, t.dtype()), properties = creation_properties(call, t, layout);
   if (const auto at = dataset.rfind('/'); at != std::string::npos)
     make_groups(call, file_, dataset.substr(0, at));
   const Id id =

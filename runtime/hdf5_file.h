@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,6 +13,10 @@ namespace ssn {
 /// The value of an HDF5 attribute; strings are UTF-8 without zero bytes.
 using Attribute =
     std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
+
+/// How a dataset lies in a file: in pieces with checksums, or in one without, of which parts can be read
+/// fast.
+enum class Layout { checked, plain };
 
 /// An HDF5 file. Objects are named by paths from the root ("block1/conv1/weight"; "" is the root). Every
 /// failure is an Error with the file's name and the innermost message of the library. Thread-safe, one call
@@ -41,8 +46,11 @@ class Hdf5File {
 
   /// A CPU tensor of the dataset's shape; types other than the DTypes are refused.
   Tensor read(const std::string& dataset) const;
+  /// Of a dataset of u8 with one dimension: its length, and the bytes from `first` on.
+  std::int64_t length(const std::string& dataset) const;
+  void read_part(const std::string& dataset, std::int64_t first, std::span<std::uint8_t> to) const;
   /// Creates the dataset, and the groups above it where missing; any shape, also scalar or empty; any device.
-  void write(const std::string& dataset, const Tensor& tensor);
+  void write(const std::string& dataset, const Tensor& tensor, Layout layout = Layout::checked);
 
   bool has_attribute(const std::string& object, const std::string& name) const;
   /// Integers of any width come as int64, floating-point numbers as double.

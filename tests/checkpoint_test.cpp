@@ -387,5 +387,38 @@ TEST_F(Checkpoint, Hdf5FileNamesWhatIsWrong) {
   says(error_of([&] { f.attribute<double>("g", "a"); }), "another type");
 }
 
+TEST_F(Checkpoint, Hdf5FileReadsPartsOfBytes) {
+  std::vector<std::uint8_t> bytes(3'000'000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 37 % 251);
+  {
+    Hdf5File f = Hdf5File::create(file("parts.h5"));
+    const Tensor tensor = Tensor::of<std::uint8_t>({std::ssize(bytes)}, bytes);
+    f.write("plain", tensor, Layout::plain);
+    f.write("checked", tensor);
+    f.write("empty", Tensor::zeros(Shape{0}, DType::u8), Layout::plain);
+    f.write("floats", Tensor::zeros(Shape{4}, DType::f32));
+    f.close();
+  }
+  const Hdf5File f = Hdf5File::open(file("parts.h5"));
+  for (const char* name : {"plain", "checked"}) {
+    EXPECT_EQ(f.length(name), 3'000'000);
+    for (const auto& [first, count] : {std::pair(0, 10), {1'048'570, 20}, {2'999'999, 1}, {3'000'000, 0}}) {
+      std::vector<std::uint8_t> part(count);
+      f.read_part(name, first, part);
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), bytes.begin() + first)) << name << " " << first;
+    }
+  }
+  EXPECT_EQ(f.length("empty"), 0);
+  std::vector<std::uint8_t> two(2);
+  const auto says = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  says(error_of([&] { f.read_part("plain", 2'999'999, two); }),
+       "there are no 2 bytes from 2999999 on, it has 3000000");
+  says(error_of([&] { f.read_part("plain", -1, two); }), "from -1 on");
+  says(error_of([&] { f.read_part("floats", 0, two); }), "not a list of bytes");
+  says(error_of([&] { f.length("absent"); }), "there is none");
+}
+
 }  // namespace
 }  // namespace ssn

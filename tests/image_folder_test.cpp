@@ -6,8 +6,11 @@
 #include <numeric>
 #include <set>
 
+#include "datasets/image_pack.h"
 #include "datasets/loader.h"
 #include "image_files.h"
+#include "tests/close.h"
+#include "tests/training_run.h"
 
 namespace ssn::test {
 namespace {
@@ -197,6 +200,176 @@ TEST(ImageFolder, TheNextGoodImageTakesABadOnesPlace) {
   for (const char* name : {"class-0/image-00", "class-1/image-00", "class-1/image-01"})
     write_plain(dir / (fmt::format("train/{}.jpg", name)), {'x'});
   expect_error([&] { tested(*data.train); }, {"image-00.jpg and the 3 images after it cannot be read"});
+}
+
+/// What is packed of a folder, by the command.
+std::string packed(const std::string& folder, const TempDir& dir, const Arguments& more = {}) {
+  Arguments all = {"--data", "folder:" + folder, "--out", dir / "packed", "--quiet"};
+  all.insert(all.end(), more.begin(), more.end());
+  SoloComm comm;
+  testing::internal::CaptureStdout();
+  std::string text;
+  try {
+    pack(comm, all);
+  } catch (...) {
+    testing::internal::GetCapturedStdout();
+    throw;
+  }
+  return testing::internal::GetCapturedStdout();
+}
+Dataset load_packed(const TempDir& dir, DatasetOptions options = kSmall) {
+  return load_dataset("packed:" + (dir / "packed"), options);
+}
+
+void expect_same(const SampleSet& a, const SampleSet& b) {
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(labels_of(tested(a)), labels_of(tested(b)));
+  EXPECT_EQ(pixels_of(tested(a)), pixels_of(tested(b)));
+  const std::vector<std::int32_t> some = {3, 0, 5};
+  const Random random(8, "augment");
+  EXPECT_EQ(pixels_of(a.make(some, random, true)), pixels_of(b.make(some, random, true)));
+}
+
+TEST(ImagePack, GivesTheBitsOfTheFolder) {
+  const TempDir dir;
+  write_image_folder(dir / "folder", 3, 7, 2);
+  const Dataset folder = load(dir / "folder");
+  for (const char* shards : {"1", "4", "100"}) {
+    const auto result =
+        nlohmann::json::parse(packed(dir / "folder", dir, {"--shards", shards, "--json", "--overwrite"}));
+    EXPECT_EQ(result["train_images"], 21);
+    EXPECT_EQ(result["test_images"], 6);
+    EXPECT_EQ(result["files"], shards == std::string("1") ? 2 : shards == std::string("4") ? 8 : 27);
+    EXPECT_EQ(result["resized"], 0);
+    const Dataset data = load_packed(dir);
+    EXPECT_EQ(data.facts.input, folder.facts.input);
+    EXPECT_EQ(data.facts.normalization.mean, folder.facts.normalization.mean);
+    expect_same(*data.train, *folder.train);
+    expect_same(*data.test, *folder.test);
+    EXPECT_EQ(known_set("packed:" + (dir / "packed"))->samples, 21);
+  }
+  const EncodedSets sets = open_image_pack(dir / "packed");
+  EXPECT_EQ(sets.classes, (std::vector<std::string>{"class-0", "class-1", "class-2"}));
+  EXPECT_EQ(sets.train->name(10), "image-03.png");
+  EXPECT_EQ(sets.train->name(0), "image-00.jpg");
+}
+
+TEST(ImagePack, MakesImagesSmaller) {
+  const TempDir dir;
+  for (const char* part : {"train", "val"}) {
+    fs::create_directories(fmt::format("{}/folder/{}/a", dir.path(), part));
+    for (const int size : {30, 60})  // the shorter side
+      write_plain(fmt::format("{}/folder/{}/a/{}.jpg", dir.path(), part, size),
+                  jpeg_of(picture({size, 2 * size}, 3)));
+  }
+  const auto result = nlohmann::json::parse(packed(dir / "folder", dir, {"--size", "40", "--json"}));
+  EXPECT_EQ(result["resized"], 2);
+  const EncodedSets sets = open_image_pack(dir / "packed");
+  Bytes file;
+  sets.train->read(0, file);
+  EXPECT_EQ(file, read_plain(dir / "folder/train/a/30.jpg"));
+  sets.train->read(1, file);
+  EXPECT_EQ(image_extent(file, "x").height, 40);
+  EXPECT_EQ(image_extent(file, "x").width, 80);
+  const DataFacts plain{.input = {{3, 16, 16}, 1}, .normalization = {}};
+  const std::vector<float> a = pixels_of(tested(*load_packed(dir, {.facts = plain}).train));
+  const std::vector<float> b = pixels_of(tested(*load(dir / "folder", {.facts = plain}).train));
+  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 0.06);
+}
+
+TEST(ImagePack, LeavesOutDamagedImages) {
+  const TempDir dir;
+  write_image_folder(dir / "folder", 2, 3, 2);
+  write_plain(dir / "folder/train/class-0/image-01.jpg", {'x'});
+  EXPECT_NO_THROW(packed(dir / "folder", dir)) << "nothing is decoded";
+  const DatasetOptions options{.facts = DataFacts{.input = {{3, 16, 16}, 2}, .normalization = {}}};
+  expect_error<BadImage>([&] { tested(*load_packed(dir, options).train); },
+                         {"packed/train-0001-of-0001.h5, image 1: is neither a JPEG nor a PNG"});
+  expect_error<BadImage>(
+      [&] {
+        packed(dir / "folder", dir, {"--size", "9", "--overwrite"});
+      },
+      {"image-01.jpg"});
+  const auto result = nlohmann::json::parse(
+      packed(dir / "folder", dir, {"--skip-bad", "--shards", "3", "--overwrite", "--json"}));
+  EXPECT_EQ(result["left_out"], 1);
+  EXPECT_EQ(result["train_images"], 5);
+  EXPECT_EQ(labels_of(tested(*load_packed(dir).train)), (std::vector<std::int32_t>{0, 0, 1, 1, 1}));
+}
+
+TEST(ImagePack, NamesWhatIsWrong) {
+  const TempDir dir;
+  write_image_folder(dir / "folder", 2, 3, 2);
+  const auto read = [&] { load_packed(dir); };
+  expect_error(read, {dir / "packed", "there is no such directory"});
+  packed(dir / "folder", dir, {"--shards", "2"});
+  expect_error<UsageError>([&] { packed(dir / "folder", dir); },
+                           {"holds packed images already", "--overwrite"});
+  expect_error<UsageError>(
+      [&] {
+        packed("x", dir, {"--data", "digits"});
+      },
+      {"expected folder:DIR or packed:DIR"});
+  const std::string first = dir / "packed/train-0001-of-0002.h5";
+  const Bytes good = read_plain(first);
+  fs::rename(first, dir / "elsewhere");
+  expect_error(read, {first, "is missing"});
+  write_plain(first, Bytes(good.begin(), good.begin() + good.size() / 2));
+  expect_error(read, {first, "cannot open it"});
+  {
+    Hdf5File other = Hdf5File::create(first);
+    other.close();
+  }
+  expect_error(read, {first, "not one that ssn pack wrote"});
+  Bytes damaged = good;
+  EncodedSets sets = open_image_folder(dir / "folder");
+  Bytes image;
+  sets.train->read(1, image);
+  const auto at = std::search(damaged.begin(), damaged.end(), image.begin(), image.end());
+  ASSERT_NE(at, damaged.end()) << "images lie in the file as they are";
+  at[100] ^= 1;
+  write_plain(first, damaged);
+  expect_error<BadImage>(read, {"train-0001-of-0002.h5, image 1: its checksum is wrong"});
+  DatasetOptions skip = kSmall;
+  skip.skip_bad = true;
+  const Dataset data = load_packed(dir, skip);
+  tested(*data.train);
+  EXPECT_EQ(data.train->replaced(), std::vector<std::int32_t>{1});
+  write_plain(first, good);
+  write_plain(dir / "packed/train-0001-of-0003.h5", good);
+  expect_error(read, {"files of two packings"});
+}
+
+/// The last bits of a training of a few steps, from the files and from the packed form.
+TEST(ImagePack, TrainsToTheSameBits) {
+  const TempDir dir;
+  write_image_folder(dir / "folder", 3, 7, 3);
+  packed(dir / "folder", dir, {"--shards", "3"});
+  const auto parameters = [&](const std::string& data, const std::string& out, const Arguments& more = {}) {
+    Arguments all = {"--data",  data,      "--input", "3x12x12",  "--out",
+                     dir / out, "--batch", "8",       "--epochs", "2"};
+    all.insert(all.end(), more.begin(), more.end());
+    SoloComm comm;
+    testing::internal::CaptureStdout();
+    train(comm, small_run(all));
+    testing::internal::GetCapturedStdout();
+    return load_checkpoint(dir / (out + "/checkpoint.h5")).tensors;
+  };
+  const auto a = parameters("folder:" + (dir / "folder"), "a");
+  const auto b = parameters("packed:" + (dir / "packed"), "b", {"--data-threads", "3"});
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(same_bits(tensor, b.at(name))) << name;
+  const auto c = parameters("folder:" + (dir / "folder"), "c", {"--crop-area", "0.9"});
+  int same = 0;
+  for (const auto& [name, tensor] : a) same += static_cast<int>(same_bits(tensor, c.at(name)));
+  EXPECT_LT(same, std::ssize(a) / 2) << "the images matter";
+  SoloComm comm;
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(
+      eval(comm, {dir / "a/checkpoint.h5", "--data", "packed:" + (dir / "packed"), "--quiet", "--json"}), 0);
+  const auto result = nlohmann::json::parse(testing::internal::GetCapturedStdout());
+  EXPECT_EQ(result["samples"], 9);
+  EXPECT_EQ(result["replaced_samples"], 0);
 }
 
 }  // namespace
