@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "autograd/var.h"
+#include "runtime/random.h"
 
 // Every differentiable function: one declaration and one formula each. All check their arguments and throw
 // Error; inputs on one device and of one floating type. x is (n, h, w, c) for images and (rows, cols) for
@@ -16,8 +17,13 @@ namespace ssn {
 Var add(const Var& a, const Var& b);
 /// y = max(x, 0)
 Var relu(const Var& x);
+Var tanh(const Var& x);
+/// y = x Φ(x), Φ the normal distribution
+Var gelu(const Var& x);
 /// y[...,c] = x[...,c] + b[c]
 Var bias_add(const Var& x, const Var& b);
+/// gelu(bias_add(x, b)) in one pass
+Var bias_gelu(const Var& x, const Var& b);
 /// The same elements in another shape.
 Var reshape(const Var& x, const Shape& shape);
 
@@ -34,6 +40,8 @@ struct ConvOptions {
 Var conv2d(const Var& x, const Var& w, const ConvOptions& options = {});
 /// y (rows, o) = x (rows, i) w (o, i)ᵀ
 Var linear(const Var& x, const Var& w);
+/// bias_add(linear(x, w), b), without keeping what is between
+Var linear(const Var& x, const Var& w, const Var& b);
 
 // ---- ops_nn.cpp
 struct BatchNormOptions {
@@ -57,6 +65,26 @@ Var avg_pool(const Var& x, const PoolOptions& options);
 Var resize_bilinear(const Var& x, std::int64_t out_h, std::int64_t out_w);
 /// y (n, c) = mean over h and w
 Var global_avg_pool(const Var& x);
+
+// ---- ops_sequence.cpp
+/// y[...,c] = (x − mean) / sqrt(var + eps) · gain_c + bias_c, mean and biased variance of each row (the last
+/// axis)
+Var layer_norm(const Var& x, const Var& gain, const Var& bias, double eps);
+/// layer_norm(add(x, r), ...) in one pass
+Var add_layer_norm(const Var& x, const Var& r, const Var& gain, const Var& bias, double eps);
+/// y (m, d) = the rows of the table (v, d), or of activations, that ids, i32 (m), say
+Var embedding(const Var& table, const Tensor& ids);
+struct AttentionOptions {
+  std::int64_t heads = 1;
+  double dropout = 0;      // of the probabilities
+  Random random = {0, 0};  // what it draws, by place: sample, head, query and key
+  std::int64_t first = 0;  // the place of the first sample
+};
+/// y (n · queries, d): softmax(q kᵀ / sqrt(d / heads)) v of n samples, head by head of d / heads columns
+/// each; q (n · queries, d), k and v (n · keys, d). Keys from lengths, i32 (n), on are padding, which takes
+/// no part.
+Var attention(const Var& q, const Var& k, const Var& v, const Tensor& lengths,
+              const AttentionOptions& options);
 
 // ---- ops_loss.cpp
 /// One element: scale · Σ_r −(1−s) log p[r,label_r] − s/classes Σ_c log p[r,c]; labels i32 (rows), negative

@@ -68,15 +68,28 @@ void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var
   }
 }
 
-/// op(a) op(b) of matrices.
-Tensor product(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b) {
-  const std::int64_t m = a.shape()[transpose_a ? 1 : 0], k = a.shape()[transpose_a ? 0 : 1];
-  const std::int64_t n = b.shape()[transpose_b ? 0 : 1];
-  const Tensor c = Tensor::empty({m, n}, a.dtype(), a.device());
+/// c = op(a) op(b), or c += it, of matrices.
+void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+              bool add) {
+  const std::int64_t k = a.shape()[transpose_a ? 0 : 1];
   dispatch_cpu(a.device(), a.dtype(), "linear", [&]<class T>(auto& q) {
-    kernels::matmul<T>(q, transpose_a, transpose_b, m, n, k, a.data<T>(), b.data<T>(), c.data<T>(), false);
+    kernels::matmul<T>(q, transpose_a, transpose_b, c.shape()[0], c.shape()[1], k, a.data<T>(), b.data<T>(),
+                       c.data<T>(), add);
   });
+}
+Tensor product(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b) {
+  const Tensor c =
+      Tensor::empty({a.shape()[transpose_a ? 1 : 0], b.shape()[transpose_b ? 0 : 1]}, a.dtype(), a.device());
+  multiply(a, transpose_a, b, transpose_b, c, false);
   return c;
+}
+/// Adds op(gy) b to x's gradient, if x wants one: where there is a gradient, as of parameters, in its memory.
+void add_product(const Tensor& gy, bool transpose, const Var& b, const Var& x) {
+  if (!x.wants_grad()) return;
+  if (x.grad())
+    multiply(gy, transpose, b.value(), false, x.grad_buffer(), true);
+  else
+    x.add_grad(product(gy, transpose, b.value(), false));
 }
 
 }  // namespace
@@ -94,16 +107,37 @@ Var conv2d(const Var& x, const Var& w, const ConvOptions& options) {
       y, {x, w}, [g](const Tensor& gy, std::span<const Var> in) { conv2d_backward(g, gy, in[0], in[1]); });
 }
 
-Var linear(const Var& x, const Var& w) {
+namespace {
+
+Tensor linear_forward(const Var& x, const Var& w) {
   check_alike("linear", x, w, "the weight");
   check(x.shape().rank() == 2 && w.shape().rank() == 2 && x.shape()[1] == w.shape()[1], "linear",
         "the input is {}, the weight {}: expected (rows, i) and (o, i)", x.shape().text(), w.shape().text());
   count_multiply_adds(x.shape()[0] * w.size());
-  return Var::result(product(x.value(), false, w.value(), true), {x, w},
-                     [](const Tensor& gy, std::span<const Var> in) {
-                       if (in[1].wants_grad()) in[1].add_grad(product(gy, true, in[0].value(), false));
-                       if (in[0].wants_grad()) in[0].add_grad(product(gy, false, in[1].value(), false));
-                     });
+  return product(x.value(), false, w.value(), true);
+}
+
+void linear_backward(const Tensor& gy, std::span<const Var> in) {
+  add_product(gy, true, in[0], in[1]);
+  add_product(gy, false, in[1], in[0]);
+}
+
+}  // namespace
+
+Var linear(const Var& x, const Var& w) {
+  return Var::result(linear_forward(x, w), {x, w}, linear_backward);
+}
+
+Var linear(const Var& x, const Var& w, const Var& b) {
+  check(w.shape().rank() == 2 && b.shape() == Shape{w.shape()[0]}, "linear",
+        "the weight is {}, the bias {}: expected (o, i) and o", w.shape().text(), b.shape().text());
+  check_alike("linear", x, b, "the bias");
+  Tensor y = linear_forward(x, w);
+  add_bias(y, b, y);
+  return Var::result(std::move(y), {x, w, b}, [](const Tensor& gy, std::span<const Var> in) {
+    add_bias_gradient(gy, in[2]);
+    linear_backward(gy, in);
+  });
 }
 
 }  // namespace ssn

@@ -27,23 +27,25 @@ Var cross_entropy(const Var& logits, const Tensor& labels, double smoothing, dou
   const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
   check_labels(labels, rows, classes, logits.device());
   Tensor loss = Tensor::zeros(Shape{}, logits.dtype(), logits.device());
-  Tensor p = Tensor::empty(logits.shape(), logits.dtype(), logits.device());
+  const Tensor statistics = Tensor::empty(Shape{rows, 2}, logits.dtype(), logits.device());
   if (rows > 0) {
     const Tensor losses = Tensor::empty(Shape{rows}, logits.dtype(), logits.device());
     dispatch(loss.device(), loss.dtype(), "cross_entropy", [&]<class T>(auto& q) {
       kernels::cross_entropy_forward<T>(q, rows, classes, smoothing, logits.value().data<T>(),
-                                        labels.data<std::int32_t>(), losses.data<T>(), p.data<T>());
+                                        labels.data<std::int32_t>(), losses.data<T>(), statistics.data<T>());
       kernels::scaled_sum<T>(q, rows, scale, losses.data<T>(), loss.data<T>());
     });
   }
   return Var::result(std::move(loss), {logits}, [=](const Tensor& gy, std::span<const Var> in) {
+    Tensor gx = Tensor::empty(in[0].shape(), gy.dtype(), gy.device());
     if (rows > 0) {
       dispatch(gy.device(), gy.dtype(), "cross_entropy backward", [&]<class T>(auto& q) {
-        kernels::cross_entropy_backward<T>(q, rows, classes, smoothing, scale, p.data<T>(),
-                                           labels.data<std::int32_t>(), gy.data<T>(), p.data<T>());
+        kernels::cross_entropy_backward<T>(q, rows, classes, smoothing, scale, in[0].value().data<T>(),
+                                           statistics.data<T>(), labels.data<std::int32_t>(), gy.data<T>(),
+                                           gx.data<T>());
       });
     }
-    in[0].add_grad(p);  // overwritten: a closure runs once
+    in[0].add_grad(std::move(gx));
   });
 }
 

@@ -40,28 +40,106 @@ Var relu(const Var& x) {
   });
 }
 
-Var bias_add(const Var& x, const Var& b) {
-  check(x.shape().rank() >= 1 && b.shape() == Shape{x.shape()[-1]}, "bias_add",
-        "the bias needs one element for each of the last axis of {}, found {}", x.shape().text(),
-        b.shape().text());
-  check_alike("bias_add", x, b, "the bias");
-  const std::int64_t cols = b.size(), rows = cols ? x.size() / cols : 0;
+Var tanh(const Var& x) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (y.size() > 0) {
-    dispatch(y.device(), y.dtype(), "bias_add", [&]<class T>(auto& q) {
-      kernels::bias_forward<T>(q, rows, cols, x.value().data<T>(), b.value().data<T>(), y.data<T>());
+    dispatch(y.device(), y.dtype(), "tanh", [&]<class T>(auto& q) {
+      kernels::tanh_forward<T>(q, y.size(), x.value().data<T>(), y.data<T>());
     });
   }
-  return Var::result(std::move(y), {x, b}, [rows, cols](const Tensor& gy, std::span<const Var> in) {
+  return Var::result(y, {x}, [y](const Tensor& gy, std::span<const Var> in) {
+    Tensor gx = reused_or_new(gy);
+    if (gx.size() > 0) {
+      dispatch(gy.device(), gy.dtype(), "tanh backward", [&]<class T>(auto& q) {
+        kernels::tanh_backward<T>(q, gy.size(), y.data<T>(), gy.data<T>(), gx.data<T>());
+      });
+    }
+    in[0].add_grad(std::move(gx));
+  });
+}
+
+namespace {
+
+/// x as (rows, cols) of its last axis.
+struct Matrix {
+  std::int64_t cols, rows;
+  explicit Matrix(const Shape& s) : cols(s.rank() ? s[-1] : 1), rows(cols ? s.size() / cols : 0) {}
+};
+
+void check_bias(Where where, const Var& x, const Var& b) {
+  check(x.shape().rank() >= 1 && b.shape() == Shape{x.shape()[-1]}, where,
+        "the bias needs one element for each of the last axis of {}, found {}", x.shape().text(),
+        b.shape().text());
+  check_alike(where, x, b, "the bias");
+}
+
+/// gelu(x + b); b may be none.
+Tensor gelu_of(const Var& x, const Tensor& b) {
+  const Matrix m(x.shape());
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (y.size() == 0) return y;
+  dispatch(y.device(), y.dtype(), "gelu", [&]<class T>(auto& q) {
+    kernels::gelu_forward<T>(q, m.rows, m.cols, x.value().data<T>(), b ? b.data<T>() : nullptr, y.data<T>());
+  });
+  return y;
+}
+
+/// Its gradient.
+Tensor gelu_gradient(const Tensor& gy, const Var& x, const Tensor& b) {
+  const Matrix m(x.shape());
+  Tensor gx = reused_or_new(gy);
+  if (gx.size() == 0) return gx;
+  dispatch(gy.device(), gy.dtype(), "gelu backward", [&]<class T>(auto& q) {
+    kernels::gelu_backward<T>(q, m.rows, m.cols, x.value().data<T>(), b ? b.data<T>() : nullptr, gy.data<T>(),
+                              gx.data<T>());
+  });
+  return gx;
+}
+
+}  // namespace
+
+void add_bias_gradient(const Tensor& gy, const Var& b) {
+  if (!b.wants_grad()) return;
+  const Tensor gb = b.grad_buffer();
+  if (gy.size() == 0) return;
+  const Matrix m(gy.shape());
+  const Tensor workspace =
+      Tensor::empty(Shape{kernels::column_sum_workspace(m.rows, m.cols)}, gy.dtype(), gy.device());
+  dispatch(gy.device(), gy.dtype(), "bias backward", [&]<class T>(auto& q) {
+    kernels::column_sum<T>(q, m.rows, m.cols, gy.data<T>(), gb.data<T>(), workspace.data<T>());
+  });
+}
+
+void add_bias(const Tensor& x, const Var& b, const Tensor& y) {
+  if (y.size() == 0) return;
+  const Matrix m(y.shape());
+  dispatch(y.device(), y.dtype(), "bias", [&]<class T>(auto& q) {
+    kernels::bias_forward<T>(q, m.rows, m.cols, x.data<T>(), b.value().data<T>(), y.data<T>());
+  });
+}
+
+Var bias_add(const Var& x, const Var& b) {
+  check_bias("bias_add", x, b);
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  add_bias(x.value(), b, y);
+  return Var::result(std::move(y), {x, b}, [](const Tensor& gy, std::span<const Var> in) {
     in[0].add_grad(gy);
-    if (!in[1].wants_grad()) return;
-    const Tensor gb = in[1].grad_buffer();
-    if (gy.size() == 0) return;
-    const Tensor workspace =
-        Tensor::empty(Shape{kernels::column_sum_workspace(rows, cols)}, gy.dtype(), gy.device());
-    dispatch(gy.device(), gy.dtype(), "bias_add backward", [&]<class T>(auto& q) {
-      kernels::column_sum<T>(q, rows, cols, gy.data<T>(), gb.data<T>(), workspace.data<T>());
-    });
+    add_bias_gradient(gy, in[1]);
+  });
+}
+
+Var gelu(const Var& x) {
+  return Var::result(gelu_of(x, {}), {x}, [](const Tensor& gy, std::span<const Var> in) {
+    in[0].add_grad(gelu_gradient(gy, in[0], {}));
+  });
+}
+
+Var bias_gelu(const Var& x, const Var& b) {
+  check_bias("bias_gelu", x, b);
+  return Var::result(gelu_of(x, b.value()), {x, b}, [](const Tensor& gy, std::span<const Var> in) {
+    Tensor gx = gelu_gradient(gy, in[0], in[1].value());
+    add_bias_gradient(gx, in[1]);
+    in[0].add_grad(std::move(gx));
   });
 }
 

@@ -20,4 +20,9 @@ inline Tensor reused_or_new(const Tensor& gy) {
   return gy.exclusive() ? gy : Tensor::empty(gy.shape(), gy.dtype(), gy.device());
 }
 
+/// y[...,c] = x[...,c] + b[c]; y may be x.
+void add_bias(const Tensor& x, const Var& b, const Tensor& y);
+/// Adds the sum of gy over all axes but the last to b's gradient, if b wants one.
+void add_bias_gradient(const Tensor& gy, const Var& b);
+
 }  // namespace ssn

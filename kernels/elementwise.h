@@ -30,10 +30,35 @@ void relu_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
 template <class T>
 void relu_backward(CudaQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
 
+/// y = tanh(x)
+template <class T>
+void tanh_forward(CpuQueue&, std::int64_t n, const T* x, T* y);
+template <class T>
+void tanh_forward(CudaQueue&, std::int64_t n, const T* x, T* y);
+/// gx = gy (1 − y²); y is the forward's output.
+template <class T>
+void tanh_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
+template <class T>
+void tanh_backward(CudaQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
+
 /// y[r,c] = x[r,c] + bias[c]; x and y are (rows, cols). Its bias gradient is column_sum (reduce.h).
 template <class T>
 void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
 template <class T>
 void bias_forward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
+
+/// y[r,c] = z Φ(z) of z = x[r,c] + bias[c], Φ the normal distribution (Hendrycks and Gimpel, 2016); x and y
+/// are (rows, cols). No bias: null.
+template <class T>
+void gelu_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
+template <class T>
+void gelu_forward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
+/// gx = gy (Φ(z) + z φ(z)), φ the density.
+template <class T>
+void gelu_backward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, const T* gy,
+                   T* gx);
+template <class T>
+void gelu_backward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, const T* gy,
+                   T* gx);
 
 }  // namespace ssn::kernels

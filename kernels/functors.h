@@ -29,6 +29,12 @@ SSN_HD inline T relu_gradient(T z, T g) {
   return kept_if(z > 0, g);
 }
 
+/// The gradient of y = tanh(x), from y.
+template <class T>
+SSN_HD inline T tanh_gradient(T y, T g) {
+  return g * std::fma(-y, y, T(1));
+}
+
 /// A batch normalisation's z = (x − mean) · scale + bias, scale = gain / sqrt(var + eps).
 template <class T>
 SSN_HD inline T normalise(T x, T mean, T scale, T bias) {

@@ -10,21 +10,24 @@ namespace ssn::kernels {
 // A negative label marks a row that takes no part: its loss and gradient are 0. A label of `classes` or more
 // reads nothing and gives NaN.
 
-/// loss (rows) and p (rows, classes). p may alias x. Overwrites.
+/// loss (rows), and of each row what the backward pass takes p from, statistics (rows, 2): the largest logit
+/// m and Σ_c exp(x[r,c] − m). Overwrites.
 template <class T>
 void cross_entropy_forward(CpuQueue&, std::int64_t rows, std::int64_t classes, double smoothing, const T* x,
-                           const std::int32_t* labels, T* loss, T* p);
+                           const std::int32_t* labels, T* loss, T* statistics);
 template <class T>
 void cross_entropy_forward(CudaQueue&, std::int64_t rows, std::int64_t classes, double smoothing, const T* x,
-                           const std::int32_t* labels, T* loss, T* p);
+                           const std::int32_t* labels, T* loss, T* statistics);
 /// gx[r,c] = scale · *gloss · (p[r,c] − target[r,c]); gloss is one element: the gradient of scale · Σ
-/// loss[r]. gx may alias p. Overwrites.
+/// loss[r]. Overwrites.
 template <class T>
 void cross_entropy_backward(CpuQueue&, std::int64_t rows, std::int64_t classes, double smoothing,
-                            double scale, const T* p, const std::int32_t* labels, const T* gloss, T* gx);
+                            double scale, const T* x, const T* statistics, const std::int32_t* labels,
+                            const T* gloss, T* gx);
 template <class T>
 void cross_entropy_backward(CudaQueue&, std::int64_t rows, std::int64_t classes, double smoothing,
-                            double scale, const T* p, const std::int32_t* labels, const T* gloss, T* gx);
+                            double scale, const T* x, const T* statistics, const std::int32_t* labels,
+                            const T* gloss, T* gx);
 
 /// *total = scale · Σ x[i], added in a fixed order. Overwrites.
 template <class T>

@@ -32,6 +32,9 @@ class Random {
   Random(std::uint64_t seed, std::string_view stream) : seed_(seed), stream_(hash(stream)) {}
   Random(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
 
+  std::uint64_t seed() const { return seed_; }
+  std::uint64_t stream() const { return stream_; }
+
   std::uint32_t bits(std::uint64_t index) const { return philox(seed_, stream_, index).v[0]; }
   /// In [0, 1), 53 bits.
   double uniform(std::uint64_t index) const {

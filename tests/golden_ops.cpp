@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "autograd/optimizer.h"
 #include "tests/golden_case.h"
 
@@ -56,9 +58,63 @@ GoldenResult run_linear(const GoldenCase& c, const Cotangents& gout, DType dtype
   return finish({{"y", y}}, leaves, gout);
 }
 
-GoldenResult run_relu(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
-  const Var x = leaf(c, "x", dtype, device);
-  return finish({{"y", relu(x)}}, {{"x", x}}, gout);
+Adapter pointwise(std::function<Var(const Var&)> f) {
+  return [f](const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
+    const Var x = leaf(c, "x", dtype, device);
+    return finish({{"y", f(x)}}, {{"x", x}}, gout);
+  };
+}
+
+GoldenResult run_layer_norm(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
+  const Var x = leaf(c, "x", dtype, device), gain = leaf(c, "gamma", dtype, device),
+            bias = leaf(c, "beta", dtype, device);
+  const Shape columns{gain.size()};
+  const Var y = layer_norm(reshape(x, {x.size() / gain.size(), gain.size()}), reshape(gain, columns),
+                           reshape(bias, columns), c.number("eps"));
+  return finish({{"y", reshape(y, x.shape())}}, {{"x", x}, {"gamma", gain}, {"beta", bias}}, gout);
+}
+
+GoldenResult run_embedding(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
+  if (c.integer("padding_idx") >= 0) throw Skip{"a row without gradient"};
+  const Var table = leaf(c, "table", dtype, device);
+  const Tensor& ids = c.inputs.at("idx");
+  const Var y = embedding(table, ids.view({ids.size()}).to(DType::i32).to(device));
+  const Shape& s = ids.shape();
+  return finish({{"y", reshape(y, {s[0], s[1], y.shape()[1]})}}, {{"table", table}}, gout);
+}
+
+/// Key padding must be behind a sample's keys.
+Tensor key_lengths(const GoldenCase& c, std::int64_t n, std::int64_t keys) {
+  Tensor lengths = Tensor::empty({n}, DType::i32);
+  std::ranges::fill(lengths.span<std::int32_t>(), static_cast<std::int32_t>(keys));
+  if (!c.has("key_pad")) return lengths;
+  const auto ignored = c.inputs.at("key_pad").span<std::int64_t>();
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto row = ignored.subspan(static_cast<std::size_t>(i * keys), static_cast<std::size_t>(keys));
+    if (!std::ranges::is_sorted(row)) throw Skip{"padding between the keys"};
+    lengths.span<std::int32_t>()[static_cast<std::size_t>(i)] =
+        static_cast<std::int32_t>(std::ranges::count(row, 0));
+  }
+  return lengths;
+}
+
+GoldenResult run_attention(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
+  if (device == Device::cuda) throw Skip{"no CUDA kernel yet"};
+  if (c.integer("causal") != 0) throw Skip{"causal"};
+  std::map<std::string, Var> leaves;
+  const auto input = [&](const std::string& name) { return leaves[name] = leaf(c, name, dtype, device); };
+  const auto projected = [&](const Var& rows, const std::string& name) {
+    const Var w = input("w" + name);
+    return c.has("b" + name) ? linear(rows, w, input("b" + name)) : linear(rows, w);
+  };
+  const auto rows_of = [&](const std::string& name) {
+    const Var x = input(name);
+    return projected(reshape(x, {x.shape()[0] * x.shape()[1], x.shape()[2]}), name);
+  };
+  const Shape q = c.inputs.at("q").shape(), k = c.inputs.at("k").shape();
+  const Var y = attention(rows_of("q"), rows_of("k"), rows_of("v"), key_lengths(c, k[0], k[1]),
+                          {.heads = c.integer("heads")});
+  return finish({{"y", reshape(projected(y, "o"), q)}}, leaves, gout);
 }
 
 GoldenResult run_cross_entropy(const GoldenCase& c, const Cotangents& gout, DType dtype, Device device) {
@@ -183,7 +239,12 @@ std::map<std::string, Adapter> golden_op_adapters() {
   return {
       {"conv2d", run_conv2d},
       {"linear", run_linear},
-      {"relu", run_relu},
+      {"relu", pointwise(relu)},
+      {"tanh", pointwise(ssn::tanh)},
+      {"gelu", pointwise(gelu)},
+      {"layernorm", run_layer_norm},
+      {"embedding", run_embedding},
+      {"mha", run_attention},
       {"cross_entropy", run_cross_entropy},
       {"batchnorm", run_batchnorm},
       {"maxpool2d", pooling([](const Var& x, const GoldenCase& c) { return max_pool(x, pool_options(c)); })},

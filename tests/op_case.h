@@ -62,6 +62,9 @@ std::vector<OpCase> matmul_cases();
 std::vector<OpCase> generate_cases();
 std::vector<OpCase> resize_cases();
 std::vector<OpCase> optimizer_cases();
+std::vector<OpCase> layer_norm_cases();
+std::vector<OpCase> embedding_cases();
+std::vector<OpCase> attention_cases();
 
 /// An input's values, drawn from (seed, index).
 Doubles draw(const Input& input, Domain domain, std::uint64_t index);

@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include "kernels/cpu/vector_math.h"
 #include "kernels/functors.h"
 #include "runtime/parallel.h"
 
@@ -14,6 +15,37 @@ void map(std::int64_t n, T* y, F f, const A*... a) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) y[i] = f(a[i]...);
   });
+}
+/// f(part of the elements of a row of x (rows, cols), how many, their bias) in parallel; without a bias all
+/// is one row.
+template <class T, class F>
+void for_parts(std::int64_t rows, std::int64_t cols, const T* bias, F&& f) {
+  if (!bias) {
+    parallel_for(rows * cols, kGrain,
+                 [&](std::int64_t begin, std::int64_t end) { f(begin, end - begin, nullptr); });
+    return;
+  }
+  parallel_for(rows, 1 + kGrain / std::max<std::int64_t>(cols, 1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) f(r * cols, cols, bias);
+  });
+}
+
+template <class T, bool kBias>
+SSN_CLONES void gelu_run(std::int64_t n, const T* x, const T* bias, T* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T z = kBias ? x[i] + bias[i] : x[i];
+    y[i] = z * normal_at(z).below;
+  }
+}
+template <class T, bool kBias>
+SSN_CLONES void gelu_gradient_run(std::int64_t n, const T* x, const T* bias, const T* gy, T* gx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T z = kBias ? x[i] + bias[i] : x[i];
+    const Normal<T> at = normal_at(z);
+    gx[i] = gy[i] * std::fma(z, at.density, at.below);
+  }
 }
 }  // namespace
 
@@ -38,15 +70,34 @@ void relu_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx) {
       n, gx, [](T v, T g) { return relu_gradient(v, g); }, y, gy);
 }
 template <class T>
+void tanh_forward(CpuQueue&, std::int64_t n, const T* x, T* y) {
+  map(
+      n, y, [](T v) { return std::tanh(v); }, x);
+}
+template <class T>
+void tanh_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx) {
+  map(
+      n, gx, [](T v, T g) { return tanh_gradient(v, g); }, y, gy);
+}
+template <class T>
 void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
-  parallel_for(rows, 1 + kGrain / std::max<std::int64_t>(cols, 1), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const T* from = x + r * cols;
-      T* to = y + r * cols;
+  for_parts(rows, cols, bias, [=](std::int64_t at, std::int64_t n, const T* b) {
 #pragma omp simd
-      for (std::int64_t c = 0; c < cols; ++c) to[c] = from[c] + bias[c];
-    }
+    for (std::int64_t c = 0; c < n; ++c) y[at + c] = x[at + c] + b[c];
   });
+}
+template <class T>
+void gelu_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
+  const auto run = bias ? gelu_run<T, true> : gelu_run<T, false>;
+  for_parts(rows, cols, bias,
+            [=](std::int64_t at, std::int64_t n, const T* b) { run(n, x + at, b, y + at); });
+}
+template <class T>
+void gelu_backward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, const T* gy,
+                   T* gx) {
+  const auto run = bias ? gelu_gradient_run<T, true> : gelu_gradient_run<T, false>;
+  for_parts(rows, cols, bias,
+            [=](std::int64_t at, std::int64_t n, const T* b) { run(n, x + at, b, gy + at, gx + at); });
 }
 
 template void accumulate<float>(CpuQueue&, std::int64_t, const float*, float*);
@@ -60,5 +111,16 @@ template void relu_backward<double>(CpuQueue&, std::int64_t, const double*, cons
 template void bias_forward<float>(CpuQueue&, std::int64_t, std::int64_t, const float*, const float*, float*);
 template void bias_forward<double>(CpuQueue&, std::int64_t, std::int64_t, const double*, const double*,
                                    double*);
+template void tanh_forward<float>(CpuQueue&, std::int64_t, const float*, float*);
+template void tanh_forward<double>(CpuQueue&, std::int64_t, const double*, double*);
+template void tanh_backward<float>(CpuQueue&, std::int64_t, const float*, const float*, float*);
+template void tanh_backward<double>(CpuQueue&, std::int64_t, const double*, const double*, double*);
+template void gelu_forward<float>(CpuQueue&, std::int64_t, std::int64_t, const float*, const float*, float*);
+template void gelu_forward<double>(CpuQueue&, std::int64_t, std::int64_t, const double*, const double*,
+                                   double*);
+template void gelu_backward<float>(CpuQueue&, std::int64_t, std::int64_t, const float*, const float*,
+                                   const float*, float*);
+template void gelu_backward<double>(CpuQueue&, std::int64_t, std::int64_t, const double*, const double*,
+                                    const double*, double*);
 
 }  // namespace ssn::kernels

@@ -1,6 +1,6 @@
 #include "kernels/matmul.h"
 
-#include <type_traits>
+#include <algorithm>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/onednn.h"
@@ -33,34 +33,38 @@ void gemm_rows(const GemmShape& s, const double* a, const double* b, double* c, 
     }
   }
 }
+
+void fill_zero(const GemmShape& s, auto* c, std::int64_t first, std::int64_t last) {
+  for (std::int64_t i = first; i < last; ++i) std::fill_n(c + i * s.ldc, s.n, 0);
+}
 }  // namespace
 
+template <>
 void gemm(const GemmShape& s, const double* a, const double* b, double* c, bool add) {
   const std::int64_t grain = 1 + 32768 / (1 + s.n * s.k);  // rows that are worth a thread
   parallel_for(s.m, grain, [&](std::int64_t first, std::int64_t last) {
-    if (!add)
-      for (std::int64_t i = first; i < last; ++i) std::fill_n(c + i * s.ldc, s.n, 0.0);
+    if (!add) fill_zero(s, c, first, last);
     gemm_rows(s, a, b, c, first, last);
   });
+}
+
+template <>
+void gemm(const GemmShape& s, const float* a, const float* b, float* c, bool add) {
+  if (s.m == 0 || s.n == 0) return;
+  if (s.k == 0) {
+    if (!add) fill_zero(s, c, 0, s.m);
+    return;
+  }
+  const dnnl::status status = dnnl::sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k,
+                                          1.0f, a, s.lda, b, s.ldb, add ? 1.0f : 0.0f, c, s.ldc);
+  check(status == dnnl::status::success, "matmul", "oneDNN: {}, for m {}, n {}, k {}",
+        dnnl_status2str(static_cast<dnnl_status_t>(status)), s.m, s.n, s.k);
 }
 
 template <class T>
 void matmul(CpuQueue&, bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
             const T* a, const T* b, T* c, bool add) {
-  if (m == 0 || n == 0) return;
-  if (k == 0) {
-    if (!add) std::fill_n(c, m * n, T{0});
-    return;
-  }
-  const std::int64_t lda = transpose_a ? m : k, ldb = transpose_b ? k : n;
-  if constexpr (std::is_same_v<T, float>) {
-    const dnnl::status status = dnnl::sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f,
-                                            a, lda, b, ldb, add ? 1.0f : 0.0f, c, n);
-    check(status == dnnl::status::success, "matmul", "oneDNN: {}, for m {}, n {}, k {}",
-          dnnl_status2str(static_cast<dnnl_status_t>(status)), m, n, k);
-  } else {
-    gemm({transpose_a, transpose_b, m, n, k, lda, ldb, n}, a, b, c, add);
-  }
+  gemm({transpose_a, transpose_b, m, n, k, transpose_a ? m : k, transpose_b ? k : n, n}, a, b, c, add);
 }
 
 template void matmul<float>(CpuQueue&, bool, bool, std::int64_t, std::int64_t, std::int64_t, const float*,

@@ -21,6 +21,54 @@ struct ReluBackward {
   }
 };
 
+struct TanhForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return tanh(x);
+  }
+};
+struct TanhBackward {
+  template <class T>
+  __device__ T operator()(T y, T gy) const {
+    return tanh_gradient(y, gy);
+  }
+};
+template <class T>
+__device__ T normal_below(T z) {
+  return T(0.5) * erfc(T(-0.70710678118654752440) * z);
+}
+struct BiasForward {
+  template <class T>
+  __device__ T operator()(T b, T x) const {
+    return x + b;
+  }
+};
+struct GeluForward {
+  template <class T>
+  __device__ T operator()(T z) const {
+    return z * normal_below(z);
+  }
+  template <class T>
+  __device__ T operator()(T b, T x) const {
+    return (*this)(x + b);
+  }
+};
+struct GeluGradient {
+  template <class T>
+  __device__ T at(T z, T gy) const {
+    const T density = T(0.39894228040143267794) * exp(T(-0.5) * z * z);
+    return gy * std::fma(z, density, normal_below(z));
+  }
+  template <class T>
+  __device__ T operator()(T z, T gy) const {
+    return at(z, gy);
+  }
+  template <class T>
+  __device__ T operator()(T b, T x, T gy) const {
+    return at(x + b, gy);
+  }
+};
+
 /// y = f(a...), element by element. A thread owns one pack, or one of the elements behind the last full pack.
 template <class T, int V, class F, class... A>
 __global__ void __launch_bounds__(kThreads) map_kernel(std::int64_t n, T* y, F f, const A*... a) {
@@ -50,19 +98,37 @@ void map(CudaQueue& q, Where where, std::int64_t n, T* y, F f, const A*... a) {
       y, a...);
 }
 
-/// A thread owns one pack of columns in every blockDim.y-th row of a chunk.
-template <class T, int V>
+/// y = f(bias, a...), element by element. A thread owns one pack of columns in every blockDim.y-th row of a
+/// chunk.
+template <class T, int V, class F, class... A>
 __global__ void __launch_bounds__(kColumnThreads)
-    bias_kernel(std::int64_t rows, std::int64_t cols, std::int64_t chunk, const T* x, const T* bias, T* y) {
+    bias_kernel(std::int64_t rows, std::int64_t cols, std::int64_t chunk, T* y, F f, const T* bias,
+                const A*... a) {
   const ColumnThread<V> thread(rows, cols, chunk);
   if (!thread.active()) return;
   const Pack<T, V> b = Pack<T, V>::load(bias + thread.column);
   thread.each([&](std::int64_t at) {
-    Pack<T, V> v = Pack<T, V>::load(x + at);
+    [&](const Pack<A, V>&... in) {
+      Pack<T, V> out;
 #pragma unroll
-    for (int i = 0; i < V; ++i) v[i] += b[i];
-    v.store(y + at);
+      for (int k = 0; k < V; ++k) out[k] = f(b[k], in[k]...);
+      out.store(y + at);
+    }(Pack<A, V>::load(a + at)...);
   });
+}
+
+template <class T, class F, class... A>
+void map_with_bias(CudaQueue& q, Where where, std::int64_t rows, std::int64_t cols, T* y, F f, const T* bias,
+                   const A*... a) {
+  if (rows * cols == 0) return;
+  with_pack<T>(
+      cols,
+      [&](auto v) {
+        const ColumnLaunch l(chunk_count(rows, cols), cols / v.value);
+        launch(q, where, bias_kernel<T, v.value, F, A...>, l.grid, l.block, 0, rows, cols, chunk_rows(cols),
+               y, f, bias, a...);
+      },
+      y, bias, a...);
 }
 
 }  // namespace
@@ -84,16 +150,31 @@ void relu_backward(CudaQueue& q, std::int64_t n, const T* y, const T* gy, T* gx)
   map(q, "relu_backward", n, gx, ReluBackward{}, y, gy);
 }
 template <class T>
+void tanh_forward(CudaQueue& q, std::int64_t n, const T* x, T* y) {
+  map(q, "tanh_forward", n, y, TanhForward{}, x);
+}
+template <class T>
+void tanh_backward(CudaQueue& q, std::int64_t n, const T* y, const T* gy, T* gx) {
+  map(q, "tanh_backward", n, gx, TanhBackward{}, y, gy);
+}
+template <class T>
 void bias_forward(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
-  if (rows * cols == 0) return;
-  with_pack<T>(
-      cols,
-      [&](auto v) {
-        const ColumnLaunch l(chunk_count(rows, cols), cols / v.value);
-        launch(q, "bias_forward", bias_kernel<T, v.value>, l.grid, l.block, 0, rows, cols, chunk_rows(cols),
-               x, bias, y);
-      },
-      x, bias, y);
+  map_with_bias(q, "bias_forward", rows, cols, y, BiasForward{}, bias, x);
+}
+template <class T>
+void gelu_forward(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
+  if (bias)
+    map_with_bias(q, "gelu_forward", rows, cols, y, GeluForward{}, bias, x);
+  else
+    map(q, "gelu_forward", rows * cols, y, GeluForward{}, x);
+}
+template <class T>
+void gelu_backward(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, const T* gy,
+                   T* gx) {
+  if (bias)
+    map_with_bias(q, "gelu_backward", rows, cols, gx, GeluGradient{}, bias, x, gy);
+  else
+    map(q, "gelu_backward", rows * cols, gx, GeluGradient{}, x, gy);
 }
 
 template void accumulate<float>(CudaQueue&, std::int64_t, const float*, float*);
@@ -107,5 +188,16 @@ template void relu_backward<double>(CudaQueue&, std::int64_t, const double*, con
 template void bias_forward<float>(CudaQueue&, std::int64_t, std::int64_t, const float*, const float*, float*);
 template void bias_forward<double>(CudaQueue&, std::int64_t, std::int64_t, const double*, const double*,
                                    double*);
+template void tanh_forward<float>(CudaQueue&, std::int64_t, const float*, float*);
+template void tanh_forward<double>(CudaQueue&, std::int64_t, const double*, double*);
+template void tanh_backward<float>(CudaQueue&, std::int64_t, const float*, const float*, float*);
+template void tanh_backward<double>(CudaQueue&, std::int64_t, const double*, const double*, double*);
+template void gelu_forward<float>(CudaQueue&, std::int64_t, std::int64_t, const float*, const float*, float*);
+template void gelu_forward<double>(CudaQueue&, std::int64_t, std::int64_t, const double*, const double*,
+                                   double*);
+template void gelu_backward<float>(CudaQueue&, std::int64_t, std::int64_t, const float*, const float*,
+                                   const float*, float*);
+template void gelu_backward<double>(CudaQueue&, std::int64_t, std::int64_t, const double*, const double*,
+                                    const double*, double*);
 
 }  // namespace ssn::kernels

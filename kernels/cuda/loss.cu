@@ -17,27 +17,26 @@ int threads_for(std::int64_t classes) {
 
 /// A block owns a row, a thread every blockDim.x-th class of it.
 template <class T>
-__global__ void __launch_bounds__(512) cross_entropy_kernel(std::int64_t classes, T smoothing, const T* x,
-                                                            const std::int32_t* labels, T* loss, T* p) {
+__global__ void __launch_bounds__(512)
+    cross_entropy_kernel(std::int64_t classes, T smoothing, const T* x, const std::int32_t* labels, T* loss,
+                         T* statistics) {
   const std::int32_t label = labels[blockIdx.x];
   x += blockIdx.x * classes;
-  p += blockIdx.x * classes;
-  const T at_label =
-      label < classes ? x[label < 0 ? 0 : label] : T(NAN);  // before p, which may be x, is written
+  const T at_label = label < classes ? x[label < 0 ? 0 : label] : T(NAN);
   T most = -T(INFINITY);
   for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x) most = Max()(most, x[c]);
   most = block_reduce(most, Max(), -T(INFINITY));
   T sum = 0, all = 0;
   for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
-    const T d = x[c] - most, e = exp(d);
-    p[c] = e;
-    sum += e;
+    const T d = x[c] - most;
+    sum += exp(d);
     all += d;
   }
   sum = block_reduce(sum, Sum(), T(0));
   all = block_reduce(all, Sum(), T(0));
-  for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x) p[c] /= sum;
   if (threadIdx.x > 0) return;
+  statistics[2 * blockIdx.x] = most;
+  statistics[2 * blockIdx.x + 1] = sum;
   const T log_sum = log(sum), centred = at_label - most;
   // Without smoothing the logits of the other classes may be infinite.
   const T value = smoothing == 0
@@ -50,14 +49,15 @@ __global__ void __launch_bounds__(512) cross_entropy_kernel(std::int64_t classes
 /// `others` that of every other.
 template <class T>
 __global__ void __launch_bounds__(512)
-    cross_entropy_gradient_kernel(std::int64_t classes, T target, T others, T scale, const T* p,
-                                  const std::int32_t* labels, const T* gloss, T* gx) {
+    cross_entropy_gradient_kernel(std::int64_t classes, T target, T others, T scale, const T* x,
+                                  const T* statistics, const std::int32_t* labels, const T* gloss, T* gx) {
   const std::int32_t label = labels[blockIdx.x];
   const T factor = label < 0 ? T(0) : label < classes ? scale * *gloss : T(NAN);
-  p += blockIdx.x * classes;
+  const T most = statistics[2 * blockIdx.x], sum = statistics[2 * blockIdx.x + 1];
+  x += blockIdx.x * classes;
   gx += blockIdx.x * classes;
   for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x)
-    gx[c] = label < 0 ? T(0) : factor * (p[c] - (c == label ? target : others));
+    gx[c] = label < 0 ? T(0) : factor * (exp(x[c] - most) / sum - (c == label ? target : others));
 }
 
 /// One block.
@@ -74,18 +74,19 @@ __global__ void __launch_bounds__(kMostThreads)
 
 template <class T>
 void cross_entropy_forward(CudaQueue& q, std::int64_t rows, std::int64_t classes, double smoothing,
-                           const T* x, const std::int32_t* labels, T* loss, T* p) {
+                           const T* x, const std::int32_t* labels, T* loss, T* statistics) {
   if (rows == 0) return;
   launch(q, "cross_entropy_forward", cross_entropy_kernel<T>, blocks_for(rows, 1), threads_for(classes), 0,
-         classes, smoothing, x, labels, loss, p);
+         classes, smoothing, x, labels, loss, statistics);
 }
 template <class T>
 void cross_entropy_backward(CudaQueue& q, std::int64_t rows, std::int64_t classes, double smoothing,
-                            double scale, const T* p, const std::int32_t* labels, const T* gloss, T* gx) {
+                            double scale, const T* x, const T* statistics, const std::int32_t* labels,
+                            const T* gloss, T* gx) {
   if (rows == 0) return;
   const double others = smoothing / static_cast<double>(classes), target = 1 - smoothing + others;
   launch(q, "cross_entropy_backward", cross_entropy_gradient_kernel<T>, blocks_for(rows, 1),
-         threads_for(classes), 0, classes, target, others, scale, p, labels, gloss, gx);
+         threads_for(classes), 0, classes, target, others, scale, x, statistics, labels, gloss, gx);
 }
 template <class T>
 void scaled_sum(CudaQueue& q, std::int64_t n, double scale, const T* x, T* total) {
@@ -97,9 +98,11 @@ template void cross_entropy_forward<float>(CudaQueue&, std::int64_t, std::int64_
 template void cross_entropy_forward<double>(CudaQueue&, std::int64_t, std::int64_t, double, const double*,
                                             const std::int32_t*, double*, double*);
 template void cross_entropy_backward<float>(CudaQueue&, std::int64_t, std::int64_t, double, double,
-                                            const float*, const std::int32_t*, const float*, float*);
+                                            const float*, const float*, const std::int32_t*, const float*,
+                                            float*);
 template void cross_entropy_backward<double>(CudaQueue&, std::int64_t, std::int64_t, double, double,
-                                             const double*, const std::int32_t*, const double*, double*);
+                                             const double*, const double*, const std::int32_t*, const double*,
+                                             double*);
 template void scaled_sum<float>(CudaQueue&, std::int64_t, double, const float*, float*);
 template void scaled_sum<double>(CudaQueue&, std::int64_t, double, const double*, double*);
 

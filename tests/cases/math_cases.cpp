@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "tests/op_case.h"
 
 namespace ssn::test {
@@ -49,6 +51,45 @@ OpCase bias_case(const std::string& name, const Shape& shape) {
           .adversarial = kAll};
 }
 
+double gelu_of(double z) {
+  return 0.5 * z * (1 + std::erf(z / std::sqrt(2.0)));
+}
+
+OpCase tanh_case(const std::string& name, const Shape& shape) {
+  return {.name = "tanh_" + name,
+          .inputs = {{shape}},
+          .f = [](std::span<const Var> in) { return tanh(in[0]); },
+          .reference =
+              [](std::span<const Doubles> in) {
+                return zip(in[0], in[0], [](double x, double) { return std::tanh(x); });
+              },
+          .adversarial = kAll};
+}
+
+OpCase gelu_case(const std::string& name, const Shape& shape) {
+  return {.name = "gelu_" + name,
+          .inputs = {{shape}},
+          .f = [](std::span<const Var> in) { return gelu(in[0]); },
+          .reference =
+              [](std::span<const Doubles> in) {
+                return zip(in[0], in[0], [](double x, double) { return gelu_of(x); });
+              },
+          .adversarial = kAll};
+}
+
+OpCase bias_gelu_case(const std::string& name, const Shape& shape) {
+  return {.name = "bias_gelu_" + name,
+          .inputs = {{shape}, {Shape{shape[-1]}}},
+          .f = [](std::span<const Var> in) { return bias_gelu(in[0], in[1]); },
+          .reference =
+              [](std::span<const Doubles> in) {
+                Doubles y = in[0];
+                for (std::size_t i = 0; i < y.size(); ++i) y[i] = gelu_of(y[i] + in[1][i % in[1].size()]);
+                return y;
+              },
+          .adversarial = {Domain::large, Domain::equal, Domain::spread}};
+}
+
 /// Gradients that several nodes share, and nodes that use one value twice: none may be overwritten early.
 std::vector<OpCase> shared_gradient_cases() {
   const Shape shape{5, 7};
@@ -92,11 +133,17 @@ std::vector<OpCase> math_cases() {
     const std::string name = std::to_string(n);
     cases.push_back(add_case(name, Shape{n}));
     cases.push_back(relu_case(name, Shape{n}));
+    cases.push_back(tanh_case(name, Shape{n}));
+    cases.push_back(gelu_case(name, Shape{n}));
+    cases.push_back(bias_gelu_case("3x" + name, Shape{3, n}));
     cases.push_back(bias_case("3x" + name, Shape{3, n}));
     if (n < 200) cases.push_back(bias_case(name + "x5", Shape{n, 5}));
   }
   cases.push_back(add_case("2x3x5x7", Shape{2, 3, 5, 7}));
   cases.push_back(bias_case("2x3x5x64", Shape{2, 3, 5, 64}));
+  cases.push_back(gelu_case("2x3x5", Shape{2, 3, 5}));
+  cases.push_back(bias_gelu_case("2x3x64", Shape{2, 3, 64}));
+  cases.push_back(bias_gelu_case("4099x12", Shape{4099, 12}));
   cases.push_back(bias_case("4099x12", Shape{4099, 12}));  // several chunks of rows, the last one short
   cases.push_back(bias_case("67x1030", Shape{67, 1030}));  // several parts of the columns
   return cases;

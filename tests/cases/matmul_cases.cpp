@@ -33,6 +33,31 @@ OpCase linear_case(std::int64_t rows, std::int64_t in, std::int64_t out) {
           .thread_invariant = false};
 }
 
+/// With a bias; `twice`: both products into the same gradients.
+OpCase bias_case(std::int64_t rows, std::int64_t in, std::int64_t out, bool twice) {
+  const auto once = [=](std::span<const Doubles> v) {
+    Doubles y = product(false, true, rows, out, in, v[0], v[1]);
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += v[2][i % v[2].size()];
+    return y;
+  };
+  return {.name = fmt::format("linear_bias{}_{}x{}x{}", twice ? "_twice" : "", rows, in, out),
+          .inputs = {{{rows, in}}, {{out, in}}, {{out}}},
+          .f =
+              [=](std::span<const Var> v) {
+                const Var y = linear(v[0], v[1], v[2]);
+                return twice ? add(y, linear(v[0], v[1], v[2])) : y;
+              },
+          .reference =
+              [=](std::span<const Doubles> v) {
+                Doubles y = once(v);
+                for (double& e : y) e *= twice ? 2 : 1;
+                return y;
+              },
+          .adversarial = {Domain::large, Domain::equal, Domain::spread},
+          .cuda = false,
+          .thread_invariant = false};
+}
+
 /// The kernel itself, in each of its forms; `add` adds to what is there, the third input.
 OpCase matmul_case(bool ta, bool tb, bool add, std::int64_t m, std::int64_t n, std::int64_t k) {
   const Shape a = ta ? Shape{k, m} : Shape{m, k}, b = tb ? Shape{n, k} : Shape{k, n};
@@ -65,6 +90,11 @@ std::vector<OpCase> matmul_cases() {
   std::vector<OpCase> cases = {linear_case(3, 5, 4),    linear_case(1, 1, 1),      linear_case(31, 33, 1),
                                linear_case(1, 129, 31), linear_case(127, 33, 129), linear_case(0, 4, 3),
                                linear_case(4, 0, 3),    linear_case(4, 3, 0)};
+  for (bool twice : {false, true}) {
+    cases.push_back(bias_case(5, 7, 3, twice));
+    cases.push_back(bias_case(67, 33, 65, twice));
+    cases.push_back(bias_case(0, 4, 3, twice));
+  }
   for (bool ta : {false, true})
     for (bool tb : {false, true})
       for (bool add : {false, true}) {

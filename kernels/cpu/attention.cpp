@@ -1,0 +1,197 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/vector_math.h"
+#include "runtime/parallel.h"
+
+namespace ssn::kernels {
+namespace {
+
+constexpr std::int64_t kBlock = 128;  // queries at a time
+
+std::int64_t blocks_of(const AttentionShape& s) {
+  return std::min(kBlock, s.queries);
+}
+/// Two blocks of scores, and two rows.
+std::int64_t task_workspace(const AttentionShape& s) {
+  return (2 * blocks_of(s) + 2) * s.keys;
+}
+std::int64_t task_count(const AttentionShape& s) {
+  return s.samples * s.heads;
+}
+std::int64_t part_count(const AttentionShape& s) {
+  return std::min<std::int64_t>(num_threads(), task_count(s));
+}
+
+/// What one task, a head of a sample, reads and writes. A pointer is to its first element; the rows of
+/// matrices of inputs and outputs are `stride` elements apart.
+struct Task {
+  std::int64_t sample, head, keys, stride;
+  std::int64_t query_at, key_at;  // first element of a matrix with the sample's queries, and keys
+
+  Task(const AttentionShape& s, std::int64_t number, const std::int32_t* lengths)
+      : sample(number / s.heads),
+        head(number % s.heads),
+        keys(lengths[sample]),
+        stride(s.columns()),
+        query_at(sample * s.queries * stride + head * s.width),
+        key_at(sample * s.keys * stride + head * s.width) {}
+};
+
+/// f(task, its workspace) for all, in parallel.
+template <class T, class F>
+void for_tasks(const AttentionShape& s, const std::int32_t* lengths, T* workspace, F&& f) {
+  const std::int64_t tasks = task_count(s), parts = part_count(s);
+  parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p)
+      for (std::int64_t i = tasks * p / parts; i < tasks * (p + 1) / parts; ++i)
+        f(Task(s, i, lengths), workspace + p * task_workspace(s));
+  });
+}
+
+/// The factors m[i,·] of a row.
+template <class T>
+SSN_CLONES void draw_row(std::uint64_t seed, std::uint64_t stream, std::uint64_t row, std::uint32_t threshold,
+                         T kept, std::int64_t keys, T* m) {
+  const std::int64_t whole = keys / 4;
+#pragma omp simd
+  for (std::int64_t j = 0; j < whole; ++j) {
+    const PhiloxDraw d = philox(seed, stream, row + static_cast<std::uint64_t>(j));
+    for (int i = 0; i < 4; ++i) m[4 * j + i] = kept_if(d.v[i] >= threshold, kept);
+  }
+  if (keys % 4 == 0) return;
+  const PhiloxDraw d = philox(seed, stream, row + static_cast<std::uint64_t>(whole));
+  for (std::int64_t j = 4 * whole; j < keys; ++j) m[j] = kept_if(d.v[j % 4] >= threshold, kept);
+}
+template <class T>
+void draw_row(const AttentionShape& s, const AttentionDropout& dropout, const Task& task, std::int64_t query,
+              T* m) {
+  const auto head = static_cast<std::uint64_t>((dropout.first + task.sample) * s.heads + task.head);
+  draw_row(dropout.random.seed(), dropout.random.stream(),
+           head << 32 | static_cast<std::uint64_t>(query) << 16,
+           static_cast<std::uint32_t>(std::ldexp(dropout.rate, 32)), static_cast<T>(1 / (1 - dropout.rate)),
+           task.keys, m);
+}
+
+/// s becomes its softmax, of s · scale; its log Σ exp.
+template <class T>
+SSN_CLONES void softmax_row(std::int64_t n, T scale, T* s, T* log_sum) {
+  T most = s[0], sum = 0;
+#pragma omp simd reduction(max : most)
+  for (std::int64_t j = 0; j < n; ++j) most = s[j] > most ? s[j] : most;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t j = 0; j < n; ++j) {
+    s[j] = exp_below_0((s[j] - most) * scale);
+    sum += s[j];
+  }
+  const T share = 1 / sum;
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) s[j] *= share;
+  *log_sum = most * scale + std::log(sum);
+}
+
+template <class T>
+SSN_CLONES void multiply(std::int64_t n, const T* m, T* p) {
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) p[j] *= m[j];
+}
+
+/// Of a row of scores s and of gradients g of m p: s becomes m p, g the gradient of the scores. m may be
+/// null; p is a row of workspace.
+template <class T>
+SSN_CLONES void gradient_row(std::int64_t n, T scale, T log_sum, const T* m, T* p, T* s, T* g) {
+  T dot = 0;
+#pragma omp simd reduction(+ : dot)
+  for (std::int64_t j = 0; j < n; ++j) {
+    p[j] = exp_below_0(std::min(std::fma(s[j], scale, -log_sum), T(0)));
+    g[j] *= m ? m[j] : T(1);
+    s[j] = m ? p[j] * m[j] : p[j];
+    dot += p[j] * g[j];
+  }
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) g[j] = p[j] * (g[j] - dot) * scale;
+}
+
+template <class T>
+T scale_of(const AttentionShape& s) {
+  return static_cast<T>(1 / std::sqrt(static_cast<double>(s.width)));
+}
+
+}  // namespace
+
+std::int64_t attention_workspace(CpuQueue&, const AttentionShape& s) {
+  return part_count(s) * task_workspace(s);
+}
+
+template <class T>
+void attention_forward(CpuQueue&, const AttentionShape& s, const AttentionDropout& dropout, const T* q,
+                       const T* k, const T* v, const std::int32_t* lengths, T* y, T* log_sum, T* workspace) {
+  for_tasks(s, lengths, workspace, [&](const Task& t, T* scores) {
+    T* const m = scores + 2 * blocks_of(s) * s.keys;
+    for (std::int64_t first = 0; first < s.queries; first += kBlock) {
+      const std::int64_t rows = std::min(kBlock, s.queries - first), at = t.query_at + first * t.stride;
+      gemm<T>({false, true, rows, t.keys, s.width, t.stride, t.stride, t.keys}, q + at, k + t.key_at, scores,
+              false);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        T* const row = scores + i * t.keys;
+        softmax_row(t.keys, scale_of<T>(s), row,
+                    log_sum + (t.sample * s.heads + t.head) * s.queries + first + i);
+        if (dropout.rate == 0) continue;
+        draw_row(s, dropout, t, first + i, m);
+        multiply<T>(t.keys, m, row);
+      }
+      gemm<T>({false, false, rows, s.width, t.keys, t.keys, t.stride, t.stride}, scores, v + t.key_at, y + at,
+              false);
+    }
+  });
+}
+
+template <class T>
+void attention_backward(CpuQueue&, const AttentionShape& s, const AttentionDropout& dropout, const T* q,
+                        const T* k, const T* v, const std::int32_t* lengths, const T* log_sum, const T* gy,
+                        T* gq, T* gk, T* gv, T* workspace) {
+  for_tasks(s, lengths, workspace, [&](const Task& t, T* scores) {
+    T* const gradients = scores + blocks_of(s) * s.keys;
+    T* const p = gradients + blocks_of(s) * s.keys;
+    T* const m = dropout.rate > 0 ? p + s.keys : nullptr;
+    for (std::int64_t first = 0; first < s.queries; first += kBlock) {
+      const std::int64_t rows = std::min(kBlock, s.queries - first), at = t.query_at + first * t.stride;
+      const GemmShape over_width{false, true, rows, t.keys, s.width, t.stride, t.stride, t.keys};
+      gemm<T>(over_width, q + at, k + t.key_at, scores, false);
+      gemm<T>(over_width, gy + at, v + t.key_at, gradients, false);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        if (m) draw_row(s, dropout, t, first + i, m);
+        gradient_row<T>(t.keys, scale_of<T>(s),
+                        log_sum[(t.sample * s.heads + t.head) * s.queries + first + i], m, p,
+                        scores + i * t.keys, gradients + i * t.keys);
+      }
+      gemm<T>({false, false, rows, s.width, t.keys, t.keys, t.stride, t.stride}, gradients, k + t.key_at,
+              gq + at, false);
+      const GemmShape over_rows{true, false, t.keys, s.width, rows, t.keys, t.stride, t.stride};
+      gemm<T>(over_rows, gradients, q + at, gk + t.key_at, first > 0);
+      gemm<T>(over_rows, scores, gy + at, gv + t.key_at, first > 0);
+    }
+    for (std::int64_t j = t.keys; j < s.keys; ++j) {
+      std::fill_n(gk + t.key_at + j * t.stride, s.width, T(0));
+      std::fill_n(gv + t.key_at + j * t.stride, s.width, T(0));
+    }
+  });
+}
+
+template void attention_forward<float>(CpuQueue&, const AttentionShape&, const AttentionDropout&,
+                                       const float*, const float*, const float*, const std::int32_t*, float*,
+                                       float*, float*);
+template void attention_forward<double>(CpuQueue&, const AttentionShape&, const AttentionDropout&,
+                                        const double*, const double*, const double*, const std::int32_t*,
+                                        double*, double*, double*);
+template void attention_backward<float>(CpuQueue&, const AttentionShape&, const AttentionDropout&,
+                                        const float*, const float*, const float*, const std::int32_t*,
+                                        const float*, const float*, float*, float*, float*, float*);
+template void attention_backward<double>(CpuQueue&, const AttentionShape&, const AttentionDropout&,
+                                         const double*, const double*, const double*, const std::int32_t*,
+                                         const double*, const double*, double*, double*, double*, double*);
+
+}  // namespace ssn::kernels
