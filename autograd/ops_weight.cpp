@@ -201,6 +201,24 @@ Tensor combined(const WeightRecipe& r) {
                          : Tensor::empty(shape, r.theta.dtype(), r.theta.device());
 }
 
+/// The weight made of what was combined.
+Tensor resized(const WeightRule& rule, const Tensor& matrix) {
+  const Tensor weight = Tensor::empty(rule.shape, matrix.dtype(), matrix.device());
+  dispatch(matrix.device(), matrix.dtype(), "resize", [&]<class T>(auto& q) {
+    kernels::resize_bilinear_forward(q, geometry(*rule.resize), matrix.data<T>(), weight.data<T>());
+  });
+  return weight;
+}
+
+/// The gradient of what was combined.
+Tensor resized_back(const WeightRule& rule, const Tensor& weight_grad) {
+  const Tensor grad = Tensor::empty(combined_shape(rule), weight_grad.dtype(), weight_grad.device());
+  dispatch(grad.device(), grad.dtype(), "resize_backward", [&]<class T>(auto& q) {
+    kernels::resize_bilinear_backward(q, geometry(*rule.resize), weight_grad.data<T>(), grad.data<T>());
+  });
+  return grad;
+}
+
 struct Workspace {
   Tensor elements, plain;
 };
@@ -246,14 +264,9 @@ std::vector<Tensor> generate(std::span<const WeightRecipe> recipes) {
     const std::span<const kernels::GeneratedLayer<T>> list(layers);
     const Workspace scratch = workspace(q, list, theta.size(), theta.device());
     kernels::generate_forward(q, list, theta.size(), theta.value().data<T>(), scratch.plain.raw());
-    for (std::size_t i = 0; i < recipes.size(); ++i) {
-      const WeightRule& rule = recipes[i].rule;
-      if (!rule.resize) continue;
-      const Tensor matrix =
-          std::exchange(weights[i], Tensor::empty(rule.shape, theta.dtype(), theta.device()));
-      kernels::resize_bilinear_forward(q, geometry(*rule.resize), matrix.data<T>(), weights[i].data<T>());
-    }
   });
+  for (std::size_t i = 0; i < recipes.size(); ++i)
+    if (recipes[i].rule.resize) weights[i] = resized(recipes[i].rule, weights[i]);
   return weights;
 }
 
@@ -262,17 +275,14 @@ void generate_backward(std::span<const WeightRecipe> recipes, std::span<const Te
   check_gradients(recipes, weight_grads);
   if (recipes.empty() || recipes[0].theta.size() == 0) return;
   const Var& theta = recipes[0].theta;
+  std::vector<Tensor> grads(weight_grads.begin(), weight_grads.end());  // of what is combined
+  for (std::size_t i = 0; i < recipes.size(); ++i)
+    if (recipes[i].rule.resize) grads[i] = resized_back(recipes[i].rule, grads[i]);
   dispatch(theta.device(), theta.dtype(), "generate_backward", [&]<class T>(auto& q) {
     Computed<T> computed(q, recipes, true);
-    std::vector<Tensor> grads(weight_grads.begin(), weight_grads.end());  // of what is combined
     std::vector<kernels::GeneratedLayer<T>> layers;
     for (std::size_t i = 0; i < recipes.size(); ++i) {
       const WeightRecipe& r = recipes[i];
-      if (r.rule.resize) {
-        grads[i] = Tensor::empty(combined_shape(r.rule), theta.dtype(), theta.device());
-        kernels::resize_bilinear_backward(q, geometry(*r.rule.resize), weight_grads[i].data<T>(),
-                                          grads[i].data<T>());
-      }
       layers.push_back(layer_of<T>(r, computed.values[i]));
       layers.back().weight_grad = grads[i].template data<T>();
       if (computed.grads[i])

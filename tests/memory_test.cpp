@@ -18,12 +18,17 @@ void expect_usage_error(const std::function<void()>& f, const std::string& text)
 TrainConfig small(const std::string& model) {
   TrainConfig config;
   config.model = model;
-  config.data = "synthetic:3x16x16x10x640";  // 128 of them for test: an evaluation has full batches
+  config.data = "synthetic:3x16x16x10x192";
   config.budget = "20%";
   config.epochs = 1;
   config.batch = 64;
   config.threads = 1;
   return config;
+}
+
+RunSize size_of(const TrainConfig& config) {
+  const Dataset dataset = load_dataset(config.data);
+  return {.input = dataset.facts.input, .trained = dataset.train->size(), .measured = dataset.test->size()};
 }
 
 /// What a training took, in one epoch on one rank.
@@ -34,23 +39,28 @@ std::int64_t taken(const TrainConfig& config) {
   Model model(config, dataset.facts.input, Device::cpu);
   SoloComm solo;
   model.build(solo);
-  const Recompute recompute = choose_recompute(config, dataset.facts.input, 1);
+  const Recompute recompute = choose_recompute(config, size_of(config));
   Trainer(solo, model, {.config = config, .dataset = dataset, .train = dataset.train, .recompute = recompute})
       .run();
   return static_cast<std::int64_t>(pool_stats(Device::cpu).held) - before;
 }
 
 std::int64_t predicted(const TrainConfig& config) {
-  const InputShape input = load_dataset(config.data).facts.input;
-  return training_memory(config, input, 1, choose_recompute(config, input, 1));
+  const RunSize size = size_of(config);
+  return training_memory(config, size, choose_recompute(config, size));
 }
 
 TEST(Memory, WhatIsPredictedIsTaken) {
-  std::vector<TrainConfig> configs(5, small("wrn-16-1"));
+  std::vector<TrainConfig> configs(9, small("wrn-16-1"));
   configs[1].weights = "lean";
   configs[2].micro_batches = 4, configs[2].optimizer = "adamw", configs[2].ema = 0.9;
   configs[3].recompute = "block1";
   configs[4].model = "resnet-20", configs[4].budget = "dense", configs[4].optimizer = "lamb";
+  configs[5].upsample = "inter", configs[5].recompute = "all";
+  configs[6].allocation = "resized", configs[6].weights = "lean";
+  configs[7].data = "synthetic:3x16x16x10x50", configs[7].batch = 1 << 20;  // fewer samples than a batch
+  configs[8].data = "synthetic:3x16x16x10x640",
+  configs[8].batch = 8;  // more are measured than trained on at once
   for (const TrainConfig& c : configs) {
     const auto expected = static_cast<double>(predicted(c));
     EXPECT_NEAR(static_cast<double>(taken(c)), expected, 0.1 * expected)
@@ -60,7 +70,7 @@ TEST(Memory, WhatIsPredictedIsTaken) {
 
 TEST(Memory, ALimitIsKeptWithAsFewSegmentsAsPossible) {
   TrainConfig config = small("wrn-16-1");
-  const InputShape input = load_dataset(config.data).facts.input;
+  const RunSize size = size_of(config);
   const std::int64_t full = predicted(config);
   config.recompute = "all";
   const std::int64_t least = predicted(config);
@@ -68,8 +78,8 @@ TEST(Memory, ALimitIsKeptWithAsFewSegmentsAsPossible) {
   config.recompute = "none";
   const auto limited = [&](std::int64_t bytes) {
     config.memory = fmt::format("{}K", bytes / 1024 + 1);
-    const Recompute recompute = choose_recompute(config, input, 1);
-    EXPECT_LE(training_memory(config, input, 1, recompute), bytes + 1024);
+    const Recompute recompute = choose_recompute(config, size);
+    EXPECT_LE(training_memory(config, size, recompute), bytes + 1024);
     return recompute.segments().size();
   };
   EXPECT_EQ(limited(full), 0u);
@@ -77,16 +87,16 @@ TEST(Memory, ALimitIsKeptWithAsFewSegmentsAsPossible) {
   EXPECT_GT(some, 0u);
   EXPECT_LT(some, 6u);
   config.memory = fmt::format("{}K", least / 1024 - 100);
-  expect_usage_error([&] { choose_recompute(config, input, 1); },
+  expect_usage_error([&] { choose_recompute(config, size); },
                      "lower --batch (64), raise --micro-batches (1)");
 }
 
 TEST(Memory, SegmentsAreNamedByTheirBeginnings) {
   TrainConfig config = small("wrn-16-1");
-  const InputShape input = load_dataset(config.data).facts.input;
+  const RunSize size = size_of(config);
   const auto chosen = [&](const std::string& names) {
     config.recompute = names;
-    return choose_recompute(config, input, 1).segments();
+    return choose_recompute(config, size).segments();
   };
   using Names = std::vector<std::string>;
   EXPECT_EQ(chosen("none"), Names{});
@@ -97,7 +107,7 @@ TEST(Memory, SegmentsAreNamedByTheirBeginnings) {
   for (const char* wrong : {"block", "block1.", "", "block1,", "all,block1"})
     expect_usage_error([&] { chosen(wrong); }, "the network has no segment");
   config.recompute = "all", config.memory = "1G";
-  expect_usage_error([&] { choose_recompute(config, input, 1); }, "leave --recompute all out");
+  expect_usage_error([&] { choose_recompute(config, size); }, "leave --recompute all out");
 }
 
 TEST(Memory, SizesAreNumbersWithAUnit) {

@@ -53,8 +53,10 @@ int plan(Comm& comm, const Arguments& arguments) {
   const NetworkSize size = model.reduction() ? model.reduction()->size : NetworkSize{};
   const std::int64_t images = std::max<std::int64_t>(1, config.batch / (comm.size() * config.micro_batches));
   const Work works = work(plan, forward_flops(config.model, task, size), images);
-  const Recompute recompute = choose_recompute(config, input, comm.size());
-  const std::int64_t memory = training_memory(config, input, comm.size(), recompute);
+  const RunSize run{
+      .input = input, .ranks = comm.size(), .trained = known.samples > 0 ? known.samples : RunSize::kUnknown};
+  const Recompute recompute = choose_recompute(config, run);
+  const std::int64_t memory = training_memory(config, run, recompute);
   if (json) {
     nlohmann::json out = model.plan_json();
     out["memory"] = {{"training", memory}, {"recomputed", recompute.segments()}};

@@ -172,9 +172,17 @@ void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset
               "the ranks differ in data or options: give all the same. The first has {}", first);
 }
 
+RunSize run_size(const Comm& comm, const Dataset& dataset, const Split& split) {
+  const std::int64_t held_out = split.held_out ? split.held_out->size() : 0;
+  return {.input = dataset.facts.input,
+          .ranks = comm.size(),
+          .trained = split.rest->size(),
+          .measured = std::max(held_out, dataset.test->size())};
+}
+
 /// What would be wrong after the search is found before it, unless it depends on the groups that will be
 /// found.
-void check_before_search(const TrainConfig& config, const InputShape& input, Device device, int ranks) {
+void check_before_search(const TrainConfig& config, const RunSize& size, Device device) {
   TrainConfig trial = config;
   if (config.baseline == "none") trial.mapping = name_of(MappingKind::random);
   const Budget budget = Budget::parse(config.budget);
@@ -182,8 +190,8 @@ void check_before_search(const TrainConfig& config, const InputShape& input, Dev
                      (budget.kind() == Budget::Kind::share || budget.kind() == Budget::Kind::absolute);
   if (total) trial.budget = "largest", trial.count = name_of(Count::groups);
   if (config.inter == name_of(Inter::ref)) trial.inter = name_of(Inter::aspect);
-  const Model model(trial, input, device);
-  choose_recompute(trial, input, ranks);
+  const Model model(trial, size.input, device);
+  choose_recompute(trial, size);
   const Plan& plan = model.plan();
   const std::int64_t least = plan.original - plan.shareable + config.groups;
   check_usage(
@@ -201,9 +209,9 @@ struct Memory {
 };
 
 /// What the training will take, and what is recomputed so that it takes no more than it may.
-Memory plan_memory(const Comm& comm, const TrainConfig& config, const InputShape& input) {
-  Memory memory{.recompute = choose_recompute(config, input, comm.size())};
-  memory.predicted = training_memory(config, input, comm.size(), memory.recompute);
+Memory plan_memory(const TrainConfig& config, const RunSize& size) {
+  Memory memory{.recompute = choose_recompute(config, size)};
+  memory.predicted = training_memory(config, size, memory.recompute);
   trim_pool(Device::cpu);
   memory.data = static_cast<std::int64_t>(pool_stats(Device::cpu).held);
   const std::size_t recomputed = memory.recompute.segments().size();
@@ -211,7 +219,7 @@ Memory plan_memory(const Comm& comm, const TrainConfig& config, const InputShape
        memory_text(memory.data),
        recomputed == 0 ? ""
                        : fmt::format("; {} of {} segments are recomputed", recomputed,
-                                     network_segments(config, input).size()));
+                                     network_segments(config, size.input).size()));
   return memory;
 }
 
@@ -260,11 +268,12 @@ int train(Comm& comm, const Arguments& arguments) {
   use_defaults_of(dataset, options, config);
   const Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
   check_parts(comm, config, split.rest->size());
+  const RunSize size = run_size(comm, dataset, split);
   const bool searches = !checkpoint && learns_mapping(config);
   if (!checkpoint) read_mapping_file(comm, config);
   std::optional<Model> model;
   if (searches)
-    check_before_search(config, dataset.facts.input, device, comm.size());
+    check_before_search(config, size, device);
   else
     model.emplace(config, dataset.facts.input, device);
   check_alike(comm, command, dataset);
@@ -277,7 +286,7 @@ int train(Comm& comm, const Arguments& arguments) {
   const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
   choose_threads(comm, config.threads, useful_threads(model->plan(), dataset.facts.input, part));
   describe(comm, config, *model);
-  const Memory memory = plan_memory(comm, config, dataset.facts.input);
+  const Memory memory = plan_memory(config, size);
   model->build(comm);
   const std::string config_text = options.to_toml();
   Trainer trainer(comm, *model,

@@ -61,14 +61,14 @@ std::vector<std::string> named_segments(const std::string& names, const std::vec
   return chosen;
 }
 
-std::vector<std::string> segments_within(const TrainConfig& config, const InputShape& input, int ranks,
+std::vector<std::string> segments_within(const TrainConfig& config, const RunSize& size,
                                          const std::vector<std::string>& all) {
   const std::int64_t limit = parse_memory(config.memory);
   const auto first = [&](std::size_t count) {
     return std::vector<std::string>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
   };
   const auto needs = [&](std::size_t count) {
-    return training_memory(config, input, ranks, Recompute(first(count)));
+    return training_memory(config, size, Recompute(first(count)));
   };
   if (needs(0) <= limit) return {};
   const std::int64_t least = needs(all.size());
@@ -105,15 +105,21 @@ std::vector<std::string> network_segments(const TrainConfig& config, const Input
   return segments;
 }
 
-std::int64_t training_memory(const TrainConfig& config, const InputShape& input, int ranks,
-                             const Recompute& recompute) {
+std::int64_t training_memory(const TrainConfig& config, const RunSize& size, const Recompute& recompute) {
   const DryRun dry_run;
-  const NetworkTask task = task_of(input);
-  const auto parts = static_cast<std::int64_t>(ranks) * config.micro_batches;
-  const std::int64_t samples = (config.batch + parts - 1) / parts;
-  std::vector<NetworkInput> prepared;  // by the loader
-  for (std::int64_t i = 0; i <= PrefetchOptions().depth; ++i) prepared.push_back(zeros_for(task, samples));
-  Model model(config, input, Device::cpu);
+  const NetworkTask task = task_of(size.input);
+  const auto share = [](std::int64_t samples, std::int64_t parts) { return (samples + parts - 1) / parts; };
+  const std::int64_t samples =
+      share(std::min(config.batch, size.trained), std::int64_t{size.ranks} * config.micro_batches);
+  const std::int64_t batch = evaluation_options(config.batch).batch;
+  const std::int64_t measured = share(std::min(batch, size.measured), size.ranks);
+  std::vector<NetworkInput> prepared;  // by the loaders
+  const auto prepare = [&](std::int64_t batches, std::int64_t of) {
+    for (std::int64_t i = 0; i < std::min(batches, PrefetchOptions().depth + 1); ++i)
+      prepared.push_back(zeros_for(task, of));
+  };
+  prepare(RunSize::kUnknown, samples);
+  Model model(config, size.input, Device::cpu);
   SoloComm solo;
   model.build(solo);
   const auto optimizer = make_optimizer(optimizer_options(config), model.parameters);
@@ -122,17 +128,17 @@ std::int64_t training_memory(const TrainConfig& config, const InputShape& input,
   for (int step = 0; step < 2; ++step) dry_step(model, *optimizer, config, samples, recompute);
   const NoGrad no_grad;
   const AverageInUse averaged(average, model.parameters);
-  const std::int64_t evaluated = (evaluation_options(config.batch).batch + ranks - 1) / ranks;
-  model.network->forward(zeros_for(task, evaluated), {});
+  prepare(share(size.measured, batch), measured);
+  model.network->forward(prepared.back(), {});
   return static_cast<std::int64_t>(dry_run.stats().held);
 }
 
-Recompute choose_recompute(const TrainConfig& config, const InputShape& input, int ranks) {
+Recompute choose_recompute(const TrainConfig& config, const RunSize& size) {
   check_usage(config.memory.empty() || config.recompute == "none", "recompute",
               "--memory chooses what is recomputed: leave --recompute {} out", config.recompute);
   if (config.memory.empty() && config.recompute == "none") return {};
-  const std::vector<std::string> all = network_segments(config, input);
-  std::vector<std::string> chosen = !config.memory.empty()      ? segments_within(config, input, ranks, all)
+  const std::vector<std::string> all = network_segments(config, size.input);
+  std::vector<std::string> chosen = !config.memory.empty()      ? segments_within(config, size, all)
                                     : config.recompute == "all" ? all
                                                                 : named_segments(config.recompute, all);
   std::sort(chosen.begin(), chosen.end());

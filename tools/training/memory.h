@@ -24,15 +24,23 @@ class Recompute {
 /// The names of all segments, in the order of the forward pass.
 std::vector<std::string> network_segments(const TrainConfig& config, const InputShape& input);
 
-/// Bytes of tensors that one of `ranks` takes for training, beside the data set: parameters, gradients,
+/// Of a training, what is not in its options.
+struct RunSize {
+  static constexpr std::int64_t kUnknown = INT64_MAX;
+  InputShape input = {};
+  int ranks = 1;
+  std::int64_t trained = kUnknown;   // samples: fewer than a batch make a smaller one
+  std::int64_t measured = kUnknown;  // samples of the largest set that is measured
+};
+
+/// Bytes of tensors that one rank takes for training, beside the data set: parameters, gradients,
 /// states of the optimizer, generated weights, activations, workspaces and batches prepared ahead, as the
 /// pool of memory holds them (runtime/storage.h). Found by a dry run of steps and an evaluation.
-std::int64_t training_memory(const TrainConfig& config, const InputShape& input, int ranks,
-                             const Recompute& recompute);
+std::int64_t training_memory(const TrainConfig& config, const RunSize& size, const Recompute& recompute);
 
 /// What --recompute and --memory ask for. Of a limit: as few segments, from the first on, as keep
 /// training_memory within it. Names that are no segments, and limits that cannot be kept, are a UsageError.
-Recompute choose_recompute(const TrainConfig& config, const InputShape& input, int ranks);
+Recompute choose_recompute(const TrainConfig& config, const RunSize& size);
 
 /// Bytes of "800M" or "1.5G", units of 2^20 and 2^30; K and T likewise.
 std::int64_t parse_memory(const std::string& text);

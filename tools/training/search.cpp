@@ -83,7 +83,8 @@ Found train_and_cluster(Model& model, const TrainConfig& config, const Dataset& 
   info("search for {} groups: {} layers share {} parameters for {} epoch(s), {} thread(s)", groups,
        model.plan().layers.size(), grouped(model.plan().budget), config.epochs, config.threads);
   model.build(solo);
-  const Recompute recompute = choose_recompute(config, model.input(), 1);
+  const Recompute recompute = choose_recompute(
+      config, {.input = model.input(), .trained = set->size(), .measured = dataset.test->size()});
   const TrainResult result =
       Trainer(solo, model,
               {.config = config, .dataset = dataset, .train = set, .validation = {}, .recompute = recompute})
