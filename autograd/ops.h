@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "autograd/var.h"
+#include "kernels/activation.h"
 #include "runtime/random.h"
 
 // Every differentiable function: one declaration and one formula each. All check their arguments and throw
@@ -18,6 +19,10 @@ Var add(const Var& a, const Var& b);
 /// y = max(x, 0)
 Var relu(const Var& x);
 Var tanh(const Var& x);
+/// y = 1 / (1 + e^−x)
+Var sigmoid(const Var& x);
+/// y = x sigmoid(x)
+Var silu(const Var& x);
 /// y = x Φ(x), Φ the normal distribution
 Var gelu(const Var& x);
 /// y[...,c] = x[...,c] + b[c]
@@ -48,11 +53,14 @@ struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;  // running = (1 − momentum) running + momentum batch
   bool training = true;   // statistics of the batch, running ones updated; else the running ones
-  bool relu = false;      // max(·, 0) behind it, fused
+  Activation activation = Activation::none;  // behind it, fused
 };
 /// y[...,c] = (x − mean_c) / sqrt(var_c + eps) · gain_c + bias_c over all axes but the last; biased variance,
 /// running_var unbiased
 Var batch_norm(const Var& x, const Var& gain, const Var& bias, const Tensor& running_mean,
+               const Tensor& running_var, const BatchNormOptions& options);
+/// The same of several inputs put together along the last axis, which is not done first.
+Var batch_norm(std::span<const Var> xs, const Var& gain, const Var& bias, const Tensor& running_mean,
                const Tensor& running_var, const BatchNormOptions& options);
 
 struct PoolOptions {
@@ -65,6 +73,17 @@ Var avg_pool(const Var& x, const PoolOptions& options);
 Var resize_bilinear(const Var& x, std::int64_t out_h, std::int64_t out_w);
 /// y (n, c) = mean over h and w
 Var global_avg_pool(const Var& x);
+/// y[n,h,w,c] = x[n,h,w,c] · s[n,c]
+Var scale_channels(const Var& x, const Var& s);
+
+// ---- ops_dropout.cpp
+struct DropoutOptions {
+  double rate;                       // in [0, 1)
+  Random random;                     // what is dropped: a function of it and of the unit's number alone
+  std::int64_t first = 0, unit = 1;  // of x's samples (its first axis); elements that are dropped together
+};
+/// y = x · keep / (1 − rate). Element i belongs to unit (first · elements of a sample + i) / unit.
+Var dropout(const Var& x, const DropoutOptions& options);
 
 // ---- ops_sequence.cpp
 /// y[...,c] = (x − mean) / sqrt(var + eps) · gain_c + bias_c, mean and biased variance of each row (the last

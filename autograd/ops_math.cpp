@@ -58,6 +58,42 @@ Var tanh(const Var& x) {
   });
 }
 
+Var sigmoid(const Var& x) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (y.size() > 0) {
+    dispatch(y.device(), y.dtype(), "sigmoid", [&]<class T>(auto& q) {
+      kernels::sigmoid_forward<T>(q, y.size(), x.value().data<T>(), y.data<T>());
+    });
+  }
+  return Var::result(y, {x}, [y](const Tensor& gy, std::span<const Var> in) {
+    Tensor gx = reused_or_new(gy);
+    if (gx.size() > 0) {
+      dispatch(gy.device(), gy.dtype(), "sigmoid backward", [&]<class T>(auto& q) {
+        kernels::sigmoid_backward<T>(q, gy.size(), y.data<T>(), gy.data<T>(), gx.data<T>());
+      });
+    }
+    in[0].add_grad(std::move(gx));
+  });
+}
+
+Var silu(const Var& x) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (y.size() > 0) {
+    dispatch(y.device(), y.dtype(), "silu", [&]<class T>(auto& q) {
+      kernels::silu_forward<T>(q, y.size(), x.value().data<T>(), y.data<T>());
+    });
+  }
+  return Var::result(std::move(y), {x}, [](const Tensor& gy, std::span<const Var> in) {
+    Tensor gx = reused_or_new(gy);
+    if (gx.size() > 0) {
+      dispatch(gy.device(), gy.dtype(), "silu backward", [&]<class T>(auto& q) {
+        kernels::silu_backward<T>(q, gy.size(), in[0].value().data<T>(), gy.data<T>(), gx.data<T>());
+      });
+    }
+    in[0].add_grad(std::move(gx));
+  });
+}
+
 namespace {
 
 /// x as (rows, cols) of its last axis.

@@ -4,19 +4,41 @@
 #include "kernels/norm.h"
 #include "kernels/pool.h"
 #include "kernels/resize.h"
+#include "kernels/scale.h"
 #include "runtime/dispatch.h"
 
 namespace ssn {
 namespace {
 
-void check_batch_norm(const Var& x, const Var& gain, const Var& bias, const Tensor& running_mean,
-                      const Tensor& running_var) {
-  check(x.shape().rank() >= 2, "batch_norm", "x must be (rows, channels) or (n, h, w, channels), found {}",
-        x.shape().text());
-  const Shape channels{x.shape()[-1]};
+/// The shape of the inputs put together along the last axis.
+Shape together(std::span<const Var> xs) {
+  check(!xs.empty(), "batch_norm", "there is no input");
+  Shape shape = xs[0].shape();
+  check(shape.rank() >= 2, "batch_norm", "x must be (rows, channels) or (n, h, w, channels), found {}",
+        shape.text());
+  std::int64_t channels = 0;
+  for (const Var& x : xs) {
+    Shape like = x.shape();
+    check(like.rank() == shape.rank(), "batch_norm", "the inputs differ beside their channels: {} and {}",
+          shape.text(), like.text());
+    channels += like[-1];
+    for (int i = 0; i + 1 < shape.rank(); ++i)
+      check(like[i] == shape[i], "batch_norm", "the inputs differ beside their channels: {} and {}",
+            shape.text(), like.text());
+    check_alike("batch_norm", xs[0], x, "an input");
+  }
+  std::vector<std::int64_t> sizes;
+  for (int i = 0; i + 1 < shape.rank(); ++i) sizes.push_back(shape[i]);
+  sizes.push_back(channels);
+  return Shape(sizes);
+}
+
+void check_batch_norm(const Shape& together, const Var& x, const Var& gain, const Var& bias,
+                      const Tensor& running_mean, const Tensor& running_var) {
+  const Shape channels{together[-1]};
   const auto check_one = [&](const auto& v, std::string_view name) {
     check(v.shape() == channels, "batch_norm", "{} needs one element for each channel of {}, found {}", name,
-          x.shape().text(), v.shape().text());
+          together.text(), v.shape().text());
     check_alike("batch_norm", x, v, name);
   };
   check_one(gain, "gain");
@@ -25,73 +47,91 @@ void check_batch_norm(const Var& x, const Var& gain, const Var& bias, const Tens
   check_one(running_var, "running_var");
 }
 
+/// f(input, its rows, its channels, how many are before) for inputs that have elements.
+template <class F>
+void each_input(std::span<const Var> xs, F&& f) {
+  std::int64_t before = 0;
+  for (const Var& x : xs) {
+    const std::int64_t channels = x.shape()[-1];
+    if (x.size() > 0) f(x, x.size() / channels, channels, before);
+    before += channels;
+  }
+}
+
 /// The gradient to write or, where x has one that this node may add into, to add to: the kernel then saves
 /// the pass of the addition.
 struct InputGradient {
   Tensor tensor;
-  bool add;
+  bool add = false;
 
-  InputGradient(const Var& x, const Tensor& gy) : add(static_cast<bool>(x.grad())) {
-    tensor = add ? x.grad_buffer() : reused_or_new(gy);
+  InputGradient(const Var& x, const Tensor& gy) {
+    if (!x.wants_grad()) return;
+    add = static_cast<bool>(x.grad());
+    if (add)
+      tensor = x.grad_buffer();
+    else
+      tensor = x.size() == gy.size() ? reused_or_new(gy) : Tensor::empty(x.shape(), gy.dtype(), gy.device());
   }
 };
 
+/// in: the inputs, gain, bias
 void batch_norm_backward(const BatchNormOptions& o, const Tensor& mean, const Tensor& var, const Tensor& gy,
                          std::span<const Var> in) {
-  const Var &x = in[0], &gain = in[1], &bias = in[2];
-  const std::int64_t channels = x.shape()[-1], rows = channels ? x.size() / channels : 0;
-  Tensor gx, ggain, gbias;
-  bool add = false;
-  if (x.wants_grad()) {
-    const InputGradient g(x, gy);
-    gx = g.tensor;
-    add = g.add;
-  }
-  if (gain.wants_grad()) ggain = gain.grad_buffer();
-  if (bias.wants_grad()) gbias = bias.grad_buffer();
-  if (gy.size() > 0) {
+  const std::span<const Var> xs = in.first(in.size() - 2);
+  const Var &gain = in[in.size() - 2], &bias = in.back();
+  const Tensor ggain = gain.wants_grad() ? gain.grad_buffer() : Tensor();
+  const Tensor gbias = bias.wants_grad() ? bias.grad_buffer() : Tensor();
+  each_input(xs, [&](const Var& x, std::int64_t rows, std::int64_t channels, std::int64_t before) {
+    InputGradient g(x, gy);
     const Tensor workspace =
         Tensor::empty(Shape{kernels::batch_norm_workspace(rows, channels)}, gy.dtype(), gy.device());
     dispatch(gy.device(), gy.dtype(), "batch_norm backward", [&]<class T>(auto& q) {
-      const auto data = [](const Tensor& t) { return t ? t.data<T>() : nullptr; };
-      kernels::batch_norm_backward<T>(q, rows, channels, o.eps, o.relu, o.training, x.value().data<T>(),
-                                      mean.data<T>(), var.data<T>(), gain.value().data<T>(),
-                                      bias.value().data<T>(), gy.data<T>(),
-                                      {data(gx), add, data(ggain), data(gbias)}, workspace.data<T>());
+      const auto data = [&](const Tensor& t) { return t ? t.data<T>() + before : nullptr; };
+      const kernels::NormGradients<T> out{g.tensor ? g.tensor.data<T>() : nullptr, g.add, data(ggain),
+                                          data(gbias)};
+      kernels::batch_norm_backward<T>(q, rows, channels, o.eps, o.activation, o.training, x.value().data<T>(),
+                                      data(mean), data(var), data(gain.value()), data(bias.value()), data(gy),
+                                      gain.size(), out, workspace.data<T>());
     });
-  }
-  if (gx && !add) x.add_grad(std::move(gx));
+    if (g.tensor && !g.add) x.add_grad(std::move(g.tensor));
+  });
 }
 
 }  // namespace
 
-Var batch_norm(const Var& x, const Var& gain, const Var& bias, const Tensor& running_mean,
+Var batch_norm(std::span<const Var> xs, const Var& gain, const Var& bias, const Tensor& running_mean,
                const Tensor& running_var, const BatchNormOptions& o) {
-  check_batch_norm(x, gain, bias, running_mean, running_var);
-  const std::int64_t channels = x.shape()[-1], rows = channels ? x.size() / channels : 0;
-  const auto like = [&](const Shape& shape) { return Tensor::empty(shape, x.dtype(), x.device()); };
-  Tensor y = like(x.shape());
+  const Shape shape = together(xs);
+  check_batch_norm(shape, xs[0], gain, bias, running_mean, running_var);
+  const auto like = [&](const Shape& s) { return Tensor::empty(s, xs[0].dtype(), xs[0].device()); };
+  Tensor y = like(shape);
   Tensor mean = o.training ? like(gain.shape()) : running_mean.clone();  // the running ones may change
   Tensor var = o.training ? like(gain.shape()) : running_var.clone();    // before the backward pass
-  if (y.size() > 0) {
+  each_input(xs, [&](const Var& x, std::int64_t rows, std::int64_t channels, std::int64_t before) {
+    const Tensor workspace = like(Shape{o.training ? kernels::batch_norm_workspace(rows, channels) : 0});
     dispatch(x.device(), x.dtype(), "batch_norm", [&]<class T>(auto& q) {
+      const auto data = [&](const Tensor& t) { return t.data<T>() + before; };
       const Tensor value = x.value();
-      if (o.training) {
-        const Tensor workspace = like(Shape{kernels::batch_norm_workspace(rows, channels)});
-        kernels::batch_norm_statistics<T>(q, rows, channels, value.data<T>(), mean.data<T>(), var.data<T>(),
+      if (o.training)
+        kernels::batch_norm_statistics<T>(q, rows, channels, value.data<T>(), data(mean), data(var),
                                           workspace.data<T>());
-        if (!recomputing())
-          kernels::batch_norm_update<T>(q, rows, channels, o.momentum, mean.data<T>(), var.data<T>(),
-                                        running_mean.data<T>(), running_var.data<T>());
-      }
-      kernels::batch_norm_forward<T>(q, rows, channels, o.eps, o.relu, value.data<T>(), mean.data<T>(),
-                                     var.data<T>(), gain.value().data<T>(), bias.value().data<T>(),
-                                     y.data<T>());
+      if (o.training && !recomputing())
+        kernels::batch_norm_update<T>(q, rows, channels, o.momentum, data(mean), data(var),
+                                      data(running_mean), data(running_var));
+      kernels::batch_norm_forward<T>(q, rows, channels, o.eps, o.activation, value.data<T>(), data(mean),
+                                     data(var), data(gain.value()), data(bias.value()), data(y), shape[-1]);
     });
-  }
-  return Var::result(std::move(y), {x, gain, bias}, [o, mean, var](const Tensor& gy, auto in) {
+  });
+  std::vector<Var> inputs(xs.begin(), xs.end());
+  inputs.insert(inputs.end(), {gain, bias});
+  return Var::result(std::move(y), std::move(inputs), [o, mean, var](const Tensor& gy, auto in) {
     batch_norm_backward(o, mean, var, gy, in);
   });
+}
+
+Var batch_norm(const Var& x, const Var& gain, const Var& bias, const Tensor& running_mean,
+               const Tensor& running_var, const BatchNormOptions& options) {
+  return batch_norm({&x, 1}, gain, bias, running_mean, running_var, options);
 }
 
 namespace {
@@ -187,6 +227,31 @@ Var global_avg_pool(const Var& x) {
       });
     }
     in[0].add_grad(std::move(gx));
+  });
+}
+
+Var scale_channels(const Var& x, const Var& s) {
+  check(x.shape().rank() == 4 && s.shape() == Shape{x.shape()[0], x.shape()[3]}, "scale_channels",
+        "x must be (n, h, w, c) and the factors (n, c), found {} and {}", x.shape().text(), s.shape().text());
+  check_alike("scale_channels", x, s, "the factors");
+  const std::int64_t n = x.shape()[0], pixels = x.shape()[1] * x.shape()[2], c = x.shape()[3];
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (y.size() > 0) {
+    dispatch(x.device(), x.dtype(), "scale_channels", [&]<class T>(auto& q) {
+      kernels::scale_channels_forward<T>(q, n, pixels, c, x.value().data<T>(), s.value().data<T>(),
+                                         y.data<T>());
+    });
+  }
+  return Var::result(std::move(y), {x, s}, [=](const Tensor& gy, std::span<const Var> in) {
+    Tensor gx = reused_or_new(gy), gs = Tensor::empty(in[1].shape(), gy.dtype(), gy.device());
+    if (gs.size() > 0) {
+      dispatch(gy.device(), gy.dtype(), "scale_channels backward", [&]<class T>(auto& q) {
+        kernels::scale_channels_backward<T>(q, n, pixels, c, in[0].value().data<T>(), in[1].value().data<T>(),
+                                            gy.data<T>(), gx.data<T>(), gs.data<T>());
+      });
+    }
+    in[0].add_grad(std::move(gx));
+    in[1].add_grad(std::move(gs));
   });
 }
 

@@ -41,6 +41,28 @@ void tanh_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
 template <class T>
 void tanh_backward(CudaQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
 
+/// y = 1 / (1 + e^−x)
+template <class T>
+void sigmoid_forward(CpuQueue&, std::int64_t n, const T* x, T* y);
+template <class T>
+void sigmoid_forward(CudaQueue&, std::int64_t n, const T* x, T* y);
+/// gx = gy y (1 − y); y is the forward's output.
+template <class T>
+void sigmoid_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
+template <class T>
+void sigmoid_backward(CudaQueue&, std::int64_t n, const T* y, const T* gy, T* gx);
+
+/// y = x sigmoid(x) (Ramachandran et al., 2017: swish)
+template <class T>
+void silu_forward(CpuQueue&, std::int64_t n, const T* x, T* y);
+template <class T>
+void silu_forward(CudaQueue&, std::int64_t n, const T* x, T* y);
+/// From the forward's input.
+template <class T>
+void silu_backward(CpuQueue&, std::int64_t n, const T* x, const T* gy, T* gx);
+template <class T>
+void silu_backward(CudaQueue&, std::int64_t n, const T* x, const T* gy, T* gx);
+
 /// y[r,c] = x[r,c] + bias[c]; x and y are (rows, cols). Its bias gradient is column_sum (reduce.h).
 template <class T>
 void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);

@@ -1,13 +1,15 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/activation.h"
 #include "kernels/reduce.h"
 #include "runtime/queue.h"
 
 namespace ssn::kernels {
 
-// Batch normalisation over the rows of x (rows, channels), channels last; optionally with ReLU behind it:
-//   z = (x − mean) · rstd · gain + bias,   y = relu ? max(z, 0) : z,   rstd = 1 / sqrt(var + eps)
+// Batch normalisation over the rows of x (rows, channels), channels last, with an activation behind it:
+//   z = (x − mean) · rstd · gain + bias,   y = activation(z),   rstd = 1 / sqrt(var + eps)
+// The rows of y and gy may be part of longer ones: `stride` elements lie between them.
 // Sums run over fixed chunks of rows, added in their order: the same bits on any number of threads.
 
 /// Elements of workspace that each of the functions below needs.
@@ -33,32 +35,37 @@ template <class T>
 void batch_norm_update(CudaQueue&, std::int64_t rows, std::int64_t channels, double momentum, const T* mean,
                        const T* var, T* running_mean, T* running_var);
 
-/// y from x and the statistics given (the batch's, or the running ones). y may alias x. Overwrites.
+/// y from x and the statistics given (the batch's, or the running ones). y may alias x if its rows are as
+/// long. Overwrites.
 template <class T>
-void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps, bool relu,
-                        const T* x, const T* mean, const T* var, const T* gain, const T* bias, T* y);
+void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps, Activation,
+                        const T* x, const T* mean, const T* var, const T* gain, const T* bias, T* y,
+                        std::int64_t stride);
 template <class T>
-void batch_norm_forward(CudaQueue&, std::int64_t rows, std::int64_t channels, double eps, bool relu,
-                        const T* x, const T* mean, const T* var, const T* gain, const T* bias, T* y);
+void batch_norm_forward(CudaQueue&, std::int64_t rows, std::int64_t channels, double eps, Activation,
+                        const T* x, const T* mean, const T* var, const T* gain, const T* bias, T* y,
+                        std::int64_t stride);
 
 /// What a backward pass writes; a null pointer asks for nothing.
 template <class T>
 struct NormGradients {
-  T* gx = nullptr;      // (rows, channels); may alias gy unless add_gx
+  T* gx = nullptr;      // (rows, channels); may alias gy unless add_gx or its rows are longer
   bool add_gx = false;  // gx +=, else overwrites
   T* ggain = nullptr;   // adds
   T* gbias = nullptr;   // adds
 };
 
-/// Where the ReLU cut is recomputed from x, so that y need not be kept. `batch_statistics`: mean and var came
+/// z is computed again from x, so that neither it nor y need be kept. `batch_statistics`: mean and var came
 /// from x itself and carry gradient; else they are constants.
 template <class T>
-void batch_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps, bool relu,
+void batch_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps, Activation,
                          bool batch_statistics, const T* x, const T* mean, const T* var, const T* gain,
-                         const T* bias, const T* gy, const NormGradients<T>& out, T* workspace);
+                         const T* bias, const T* gy, std::int64_t stride, const NormGradients<T>& out,
+                         T* workspace);
 template <class T>
-void batch_norm_backward(CudaQueue&, std::int64_t rows, std::int64_t channels, double eps, bool relu,
+void batch_norm_backward(CudaQueue&, std::int64_t rows, std::int64_t channels, double eps, Activation,
                          bool batch_statistics, const T* x, const T* mean, const T* var, const T* gain,
-                         const T* bias, const T* gy, const NormGradients<T>& out, T* workspace);
+                         const T* bias, const T* gy, std::int64_t stride, const NormGradients<T>& out,
+                         T* workspace);
 
 }  // namespace ssn::kernels

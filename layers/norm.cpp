@@ -2,9 +2,10 @@
 
 namespace ssn {
 
-BatchNorm::BatchNorm(const Scope& scope, std::int64_t channels, double initial_gain)
-    : gain_(scope.parameters.add(scope.name("gain"), {channels}, Section::ordinary, true,
-                                 [=](std::int64_t) { return initial_gain; })),
+BatchNorm::BatchNorm(const Scope& scope, std::int64_t channels, const Options& options)
+    : options_(options),
+      gain_(scope.parameters.add(scope.name("gain"), {channels}, Section::ordinary, true,
+                                 [gain = options.initial_gain](std::int64_t) { return gain; })),
       bias_(scope.parameters.add(scope.name("bias"), {channels}, Section::ordinary, true,
                                  [](std::int64_t) { return 0.0; })),
       running_mean_(scope.parameters.add_buffer(scope.name("running_mean"), {channels}, 0)),

@@ -3,16 +3,29 @@
 
 namespace ssn {
 
-/// Batch normalisation over the last axis, optionally with ReLU fused behind it. Bias starts at 0.
+/// Batch normalisation over the last axis, with an activation fused behind it. Bias starts at 0.
 class BatchNorm {
  public:
-  BatchNorm(const Scope& scope, std::int64_t channels, double initial_gain = 1);
-  Var operator()(const Var& x, const Pass& pass, bool relu) const {
-    return batch_norm(x, gain_, bias_, running_mean_, running_var_,
-                      {.training = pass.training, .relu = relu});
+  struct Options {
+    double initial_gain = 1, eps = 1e-5;
+    double momentum = 0.1;  // running = (1 − momentum) running + momentum batch
+  };
+  BatchNorm(const Scope& scope, std::int64_t channels, const Options& options);
+  BatchNorm(const Scope& scope, std::int64_t channels) : BatchNorm(scope, channels, Options()) {}
+  Var operator()(const Var& x, const Pass& pass, Activation activation) const {
+    return (*this)(std::span(&x, 1), pass, activation);
+  }
+  /// Of several inputs put together along the last axis, which is not done first.
+  Var operator()(std::span<const Var> xs, const Pass& pass, Activation activation) const {
+    return batch_norm(xs, gain_, bias_, running_mean_, running_var_,
+                      {.eps = options_.eps,
+                       .momentum = options_.momentum,
+                       .training = pass.training,
+                       .activation = activation});
   }
 
  private:
+  Options options_;
   Var gain_, bias_;
   Tensor running_mean_, running_var_;
 };

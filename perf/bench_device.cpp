@@ -100,7 +100,8 @@ class Bench {
     const Tensor mean = Tensor::zeros({cols}, DType::f32, device_),
                  var = Tensor::full({cols}, 1, DType::f32, device_);
     const auto forward = [&] {
-      return batch_norm(Var::leaf(x), Var::leaf(gain), Var::leaf(bias), mean, var, {.relu = true});
+      return batch_norm(Var::leaf(x), Var::leaf(gain), Var::leaf(bias), mean, var,
+                        {.activation = Activation::relu});
     };
     time("batch_norm + relu forward", 12 * n, [&] { forward(); });
     time("batch_norm + relu forward and backward", 12 * n + 20 * n, [&] {

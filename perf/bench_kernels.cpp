@@ -51,7 +51,7 @@ void matrix_product(benchmark::State& state, bool ta, bool tb, std::int64_t m, s
 }
 
 void add_conv(const std::string& network, std::int64_t n, std::int64_t c, std::int64_t o, std::int64_t size,
-              std::int64_t kernel, std::int64_t stride) {
+              std::int64_t kernel, std::int64_t stride, std::int64_t groups = 1) {
   const kernels::ConvGeometry g{.n = n,
                                 .h = size,
                                 .w = size,
@@ -60,7 +60,8 @@ void add_conv(const std::string& network, std::int64_t n, std::int64_t c, std::i
                                 .kh = kernel,
                                 .kw = kernel,
                                 .stride = {stride, stride},
-                                .padding = {kernel / 2, kernel / 2}};
+                                .padding = {kernel / 2, kernel / 2},
+                                .groups = groups};
   for (const auto& [name, pass] :
        {std::pair{"forward", Pass::forward}, {"data", Pass::data}, {"weight", Pass::weight}})
     benchmark::RegisterBenchmark(
@@ -92,12 +93,28 @@ void add_wide_resnet(const std::string& name, std::int64_t batch, std::int64_t w
   }
 }
 
+/// The depthwise convolutions of EfficientNet-B0.
+void add_efficientnet(std::int64_t batch) {
+  const auto add = [=](std::int64_t c, std::int64_t size, std::int64_t kernel, std::int64_t stride) {
+    add_conv("efficientnet_b0", batch, c, c, size, kernel, stride, c);
+  };
+  add(32, 112, 3, 1);
+  add(96, 112, 3, 2);
+  add(144, 56, 3, 1);
+  add(144, 56, 5, 2);
+  add(240, 28, 5, 1);
+  add(480, 14, 3, 1);
+  add(672, 14, 5, 2);
+  add(1152, 7, 5, 1);
+}
+
 }  // namespace
 }  // namespace ssn
 
 int main(int argc, char** argv) {
   ssn::add_wide_resnet("wrn_16_2", 64, 2);
   ssn::add_wide_resnet("wrn_28_10", 16, 10);
+  ssn::add_efficientnet(8);
   for (const auto& [o, i] :
        {std::pair{768, 768}, {3072, 768}, {768, 3072}}) {  // BERT's layers on 8 x 128 tokens
     ssn::add_matmul(false, true, 1024, o, i);              // y = x wᵀ

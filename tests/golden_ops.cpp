@@ -242,6 +242,8 @@ std::map<std::string, Adapter> golden_op_adapters() {
       {"relu", pointwise(relu)},
       {"tanh", pointwise(ssn::tanh)},
       {"gelu", pointwise(gelu)},
+      {"sigmoid", pointwise(sigmoid)},
+      {"silu", pointwise(silu)},
       {"layernorm", run_layer_norm},
       {"embedding", run_embedding},
       {"mha", run_attention},

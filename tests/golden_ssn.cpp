@@ -266,7 +266,8 @@ class EndToEnd {
   Var norm(const Var& x, int i, bool training) const {
     return batch_norm(x, leaves_.at(fmt::format("gamma{}", i)), leaves_.at(fmt::format("beta{}", i)),
                       running_[static_cast<std::size_t>(2 * i)],
-                      running_[static_cast<std::size_t>(2 * i + 1)], {.training = training, .relu = true});
+                      running_[static_cast<std::size_t>(2 * i + 1)],
+                      {.training = training, .activation = Activation::relu});
   }
 
   /// Convolution and matrix product have no CUDA kernel yet: these alone run on the CPU.

@@ -36,6 +36,34 @@ TEST(OpArguments, batch_norm) {
   expect_error([&] { norm({4, 3}, {3}, {4}, {3}, {3}); }, {"bias", "found 4"});
   expect_error([&] { norm({4, 3}, {3}, {3}, {3, 1}, {3}); }, {"running_mean", "found 3x1"});
   expect_error([&] { norm({4, 3}, {3}, {3}, {3}, {2}); }, {"running_var", "found 2"});
+  const auto several = [](const std::vector<Var>& xs) {
+    const Tensor running = Tensor::zeros({5}, DType::f32);
+    batch_norm(xs, zeros({5}), zeros({5}), running, running, {});
+  };
+  several({zeros({4, 3}), zeros({4, 2})});
+  expect_error([&] { several({}); }, {"[batch_norm]", "no input"});
+  expect_error([&] { several({zeros({4, 3}), zeros({2, 2})}); }, {"4x3", "2x2"});
+  expect_error([&] { several({zeros({4, 3}), zeros({1, 4, 2})}); }, {"4x3", "1x4x2"});
+  expect_error([&] { several({zeros({4, 3}), zeros({4, 3})}); }, {"gain", "4x6", "found 5"});
+  expect_error([&] { several({zeros({4, 3}), zeros({4, 2}, DType::f64)}); }, {"f32", "f64"});
+}
+
+TEST(OpArguments, dropout_and_scale) {
+  const auto drop = [](double rate, std::int64_t first, std::int64_t unit) {
+    dropout(zeros({4, 3}), {.rate = rate, .random = Random(1, "drop"), .first = first, .unit = unit});
+  };
+  drop(0.5, 0, 1);
+  expect_error([&] { drop(1, 0, 1); }, {"[dropout]", "found 1"});
+  expect_error([&] { drop(std::nan(""), 0, 1); }, {"[dropout]", "found nan"});
+  expect_error([&] { drop(-0.1, 0, 1); }, {"found -0.1"});
+  expect_error([&] { drop(0.5, 0, 0); }, {"found 0 and 0"});
+  expect_error([&] { drop(0.5, -1, 1); }, {"found 1 and -1"});
+  expect_error(
+      [] {
+        scale_channels(zeros({2, 3, 5, 4}), zeros({2, 3}));
+      },
+      {"[scale_channels]", "found 2x3x5x4 and 2x3"});
+  expect_error([] { scale_channels(zeros({2, 4}), zeros({2, 4})); }, {"[scale_channels]", "found 2x4"});
 }
 
 TEST(OpArguments, pools) {

@@ -61,6 +61,8 @@ std::vector<OpCase> conv_cases();
 std::vector<OpCase> matmul_cases();
 std::vector<OpCase> generate_cases();
 std::vector<OpCase> resize_cases();
+std::vector<OpCase> scale_cases();
+std::vector<OpCase> dropout_cases();
 std::vector<OpCase> optimizer_cases();
 std::vector<OpCase> layer_norm_cases();
 std::vector<OpCase> embedding_cases();

@@ -128,7 +128,7 @@ class RandomNetwork {
     Var h = Var::constant(Tensor::of<double>({3, 4, 5, channels_}, x).to(DType::f32));
     for (const Block& b : blocks_) {
       h = b.conv(h);
-      h = b.norm ? (*b.norm)(h, {.training = true}, true) : relu(h);
+      h = b.norm ? (*b.norm)(h, {.training = true}, Activation::relu) : relu(h);
     }
     const std::int32_t labels[] = {1, 4, 0};
     return cross_entropy((*fc_)(relu((*hidden_)(global_avg_pool(h)))), Tensor::of<std::int32_t>({3}, labels),

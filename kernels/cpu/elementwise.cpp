@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include "kernels/activation.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/functors.h"
 #include "runtime/parallel.h"
@@ -80,6 +81,26 @@ void tanh_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx) {
       n, gx, [](T v, T g) { return tanh_gradient(v, g); }, y, gy);
 }
 template <class T>
+void sigmoid_forward(CpuQueue&, std::int64_t n, const T* x, T* y) {
+  map(
+      n, y, [](T v) { return sigmoid(v); }, x);
+}
+template <class T>
+void sigmoid_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx) {
+  map(
+      n, gx, [](T v, T g) { return sigmoid_gradient(v, g); }, y, gy);
+}
+template <class T>
+void silu_forward(CpuQueue&, std::int64_t n, const T* x, T* y) {
+  map(
+      n, y, [](T v) { return silu(v); }, x);
+}
+template <class T>
+void silu_backward(CpuQueue&, std::int64_t n, const T* x, const T* gy, T* gx) {
+  map(
+      n, gx, [](T v, T g) { return silu_gradient(v, g); }, x, gy);
+}
+template <class T>
 void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
   for_parts(rows, cols, bias, [=](std::int64_t at, std::int64_t n, const T* b) {
 #pragma omp simd
@@ -115,6 +136,14 @@ template void tanh_forward<float>(CpuQueue&, std::int64_t, const float*, float*)
 template void tanh_forward<double>(CpuQueue&, std::int64_t, const double*, double*);
 template void tanh_backward<float>(CpuQueue&, std::int64_t, const float*, const float*, float*);
 template void tanh_backward<double>(CpuQueue&, std::int64_t, const double*, const double*, double*);
+template void sigmoid_forward<float>(CpuQueue&, std::int64_t, const float*, float*);
+template void sigmoid_forward<double>(CpuQueue&, std::int64_t, const double*, double*);
+template void sigmoid_backward<float>(CpuQueue&, std::int64_t, const float*, const float*, float*);
+template void sigmoid_backward<double>(CpuQueue&, std::int64_t, const double*, const double*, double*);
+template void silu_forward<float>(CpuQueue&, std::int64_t, const float*, float*);
+template void silu_forward<double>(CpuQueue&, std::int64_t, const double*, double*);
+template void silu_backward<float>(CpuQueue&, std::int64_t, const float*, const float*, float*);
+template void silu_backward<double>(CpuQueue&, std::int64_t, const double*, const double*, double*);
 template void gelu_forward<float>(CpuQueue&, std::int64_t, std::int64_t, const float*, const float*, float*);
 template void gelu_forward<double>(CpuQueue&, std::int64_t, std::int64_t, const double*, const double*,
                                    double*);

@@ -36,8 +36,8 @@ template <class T>
   }
 }
 
-/// sum[i] += gz and dot[i] += gz · (x[i] − mean[i]), i < n; gz is the gradient before the ReLU
-template <bool kRelu, class T>
+/// sum[i] += gz and dot[i] += gz · (x[i] − mean[i]), i < n
+template <Activation kActivation, class T>
 [[gnu::noinline]] void add_gradients(const T* x, const T* gy, int n, std::int64_t ahead,
                                      const Channels<T>& channels, Wide<T>& sum, Wide<T>& dot) {
   const auto add = [&](int begin, int end) {
@@ -45,7 +45,7 @@ template <bool kRelu, class T>
     for (int i = begin; i < end; ++i) {
       const T mean = channels.mean.v[i];
       const T z = normalise(x[i], mean, channels.scale.v[i], channels.bias.v[i]);
-      const T gz = kRelu ? relu_gradient(z, gy[i]) : gy[i];
+      const T gz = activation_gradient<kActivation>(z, gy[i]);
       sum.v[i] += gz;
       dot.v[i] = std::fma(gz, x[i] - mean, dot.v[i]);
     }
@@ -53,12 +53,39 @@ template <bool kRelu, class T>
   in_strips(n, ahead, add, x, gy);
 }
 
-/// f with both truth values as constants.
+/// f with the truth value as a constant.
 template <class F>
-void with_constants(bool a, bool b, F&& f) {
-  const auto second = [&](auto first) { b ? f(first, std::true_type{}) : f(first, std::false_type{}); };
-  a ? second(std::true_type{}) : second(std::false_type{});
+void with_constant(bool value, F&& f) {
+  value ? f(std::true_type{}) : f(std::false_type{});
 }
+
+/// A matrix whose rows may lie apart, by steps over the dense matrix of its shape. A step is a part of a row,
+/// or whole rows.
+template <class T>
+struct Rows {
+  T* data;
+  std::int64_t channels, stride;
+
+  bool dense() const { return stride == channels; }
+  /// f(where a piece of the step lies, its place in the step, its length)
+  template <class F>
+  void pieces(std::int64_t at, int n, F&& f) const {
+    T* row = data + at / channels * stride + at % channels;
+    const int length = static_cast<int>(std::min<std::int64_t>(n, channels));
+    for (int i = 0; i < n; i += length, row += stride) f(row, i, length);
+  }
+  /// A step's elements in one piece: where they lie, else in the buffer.
+  const T* gathered(std::int64_t at, int n, std::remove_const_t<T>* buffer) const {
+    if (dense()) return data + at;
+    pieces(at, n, [&](const T* from, int i, int length) { std::copy_n(from, length, buffer + i); });
+    return buffer;
+  }
+  /// Where to write them; scatter() then moves them where they belong.
+  T* place(std::int64_t at, T* buffer) const { return dense() ? data + at : buffer; }
+  void scatter(std::int64_t at, int n, const T* buffer) const {
+    if (!dense()) pieces(at, n, [&](T* to, int i, int length) { std::copy_n(buffer + i, length, to); });
+  }
+};
 }  // namespace
 
 namespace {
@@ -120,19 +147,24 @@ void batch_norm_update(CpuQueue&, std::int64_t rows, std::int64_t channels, doub
 }
 
 template <class T>
-void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps, bool relu,
-                        const T* x, const T* mean, const T* var, const T* gain, const T* bias, T* y) {
+void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps,
+                        Activation activation, const T* x, const T* mean, const T* var, const T* gain,
+                        const T* bias, T* y, std::int64_t stride) {
   const Chunks chunks(rows, channels);
+  const Rows<T> out{y, channels, stride};
   for_columns(channels, [&](const Columns& columns) {
     const Channels<T> wide(columns, eps, mean, var, gain, bias);
-    with_constants(relu, false, [&](auto cut, auto) {
+    with_activation(activation, [&](auto act) {
       for_chunks(chunks, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        Wide<T> buffer;
         columns.steps(begin, end, [&](std::int64_t at, int n) {
+          T* const to = out.place(at, buffer.v);
 #pragma omp simd
           for (int i = 0; i < n; ++i) {
             const T z = normalise(x[at + i], wide.mean.v[i], wide.scale.v[i], wide.bias.v[i]);
-            y[at + i] = cut ? kernels::relu(z) : z;
+            to[i] = activate<act.value>(z);
           }
+          out.scatter(at, n, buffer.v);
         });
       });
     });
@@ -142,49 +174,54 @@ void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, dou
 namespace {
 /// The sums of one backward pass over the chunks: workspace gets, a chunk, Σ gz and Σ gz (x − mean).
 template <class T>
-void gradient_sums(const Chunks& chunks, std::int64_t channels, bool relu, const Columns& columns,
-                   const Channels<T>& wide, const T* x, const T* gy, T* workspace) {
-  with_constants(relu, false, [&](auto cut, auto) {
+void gradient_sums(const Chunks& chunks, Activation activation, const Columns& columns,
+                   const Channels<T>& wide, const T* x, const Rows<const T>& gy, T* workspace) {
+  with_activation(activation, [&](auto act) {
     for_chunks(chunks, false, [&](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
-      Wide<T> sum{}, dot{};
+      Wide<T> sum{}, dot{}, buffer;
       columns.steps(begin, end, [&](std::int64_t at, int n) {
-        add_gradients<decltype(cut)::value>(x + at, gy + at, n, columns.ahead<T>(), wide, sum, dot);
+        add_gradients<act.value>(x + at, gy.gathered(at, n, buffer.v), n, columns.ahead<T>(), wide, sum, dot);
       });
-      columns.gather(sum.v, workspace + 2 * chunk * channels + columns.first);
-      columns.gather(dot.v, workspace + (2 * chunk + 1) * channels + columns.first);
+      columns.gather(sum.v, workspace + 2 * chunk * gy.channels + columns.first);
+      columns.gather(dot.v, workspace + (2 * chunk + 1) * gy.channels + columns.first);
     });
   });
 }
 
 /// gx, from what each channel's statistics carry.
 template <class T>
-void input_gradient(const Chunks& chunks, bool relu, const Columns& columns, const Channels<T>& wide,
-                    const Wide<T>& gz_mean, const Wide<T>& slope, const T* x, const T* gy, T* gx, bool add) {
-  with_constants(relu, add, [&](auto cut, auto adds) {
+void input_gradient(const Chunks& chunks, Activation activation, const Columns& columns,
+                    const Channels<T>& wide, const Wide<T>& gz_mean, const Wide<T>& slope, const T* x,
+                    const Rows<const T>& gy, T* gx, bool add) {
+  const auto run = [&](auto act, auto adds) {
     for_chunks(chunks, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+      Wide<T> buffer;
       columns.steps(begin, end, [&](std::int64_t at, int n) {
+        const T* const g = gy.gathered(at, n, buffer.v);
 #pragma omp simd
         for (int i = 0; i < n; ++i) {
-          const T mean = wide.mean.v[i], scale = wide.scale.v[i];
-          const T value = x[at + i], g = gy[at + i];
-          const T gz = cut ? relu_gradient(normalise(value, mean, scale, wide.bias.v[i]), g) : g;
+          const T mean = wide.mean.v[i], scale = wide.scale.v[i], value = x[at + i];
+          const T gz = activation_gradient<act.value>(normalise(value, mean, scale, wide.bias.v[i]), g[i]);
           const T result = normalise_gradient(gz, gz_mean.v[i], value - mean, slope.v[i], scale);
           gx[at + i] = adds ? gx[at + i] + result : result;
         }
       });
     });
-  });
+  };
+  with_activation(activation, [&](auto act) { with_constant(add, [&](auto adds) { run(act, adds); }); });
 }
 }  // namespace
 
 template <class T>
-void batch_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps, bool relu,
-                         bool batch_statistics, const T* x, const T* mean, const T* var, const T* gain,
-                         const T* bias, const T* gy, const NormGradients<T>& out, T* workspace) {
+void batch_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps,
+                         Activation activation, bool batch_statistics, const T* x, const T* mean,
+                         const T* var, const T* gain, const T* bias, const T* gy, std::int64_t stride,
+                         const NormGradients<T>& out, T* workspace) {
   const Chunks chunks(rows, channels);
+  const Rows<const T> gys{gy, channels, stride};
   for_columns(channels, [&](const Columns& columns) {
     const Channels<T> wide(columns, eps, mean, var, gain, bias);
-    gradient_sums(chunks, channels, relu, columns, wide, x, gy, workspace);
+    gradient_sums(chunks, activation, columns, wide, x, gys, workspace);
     double sum[Columns::kWidth] = {}, dot[Columns::kWidth] = {};
     add_chunks(chunks.count, 2 * channels, workspace + columns.first, columns.count, sum);
     add_chunks(chunks.count, 2 * channels, workspace + channels + columns.first, columns.count, dot);
@@ -200,7 +237,7 @@ void batch_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t channels, do
     if (!out.gx) return;
     columns.spread([&](std::int64_t c) { return slope.v[c - columns.first]; }, slope.v);
     columns.spread([&](std::int64_t c) { return gz_mean.v[c - columns.first]; }, gz_mean.v);
-    input_gradient(chunks, relu, columns, wide, gz_mean, slope, x, gy, out.gx, out.add_gx);
+    input_gradient(chunks, activation, columns, wide, gz_mean, slope, x, gys, out.gx, out.add_gx);
   });
 }
 
@@ -212,16 +249,18 @@ template void batch_norm_update<float>(CpuQueue&, std::int64_t, std::int64_t, do
                                        const float*, float*, float*);
 template void batch_norm_update<double>(CpuQueue&, std::int64_t, std::int64_t, double, const double*,
                                         const double*, double*, double*);
-template void batch_norm_forward<float>(CpuQueue&, std::int64_t, std::int64_t, double, bool, const float*,
-                                        const float*, const float*, const float*, const float*, float*);
-template void batch_norm_forward<double>(CpuQueue&, std::int64_t, std::int64_t, double, bool, const double*,
-                                         const double*, const double*, const double*, const double*, double*);
-template void batch_norm_backward<float>(CpuQueue&, std::int64_t, std::int64_t, double, bool, bool,
+template void batch_norm_forward<float>(CpuQueue&, std::int64_t, std::int64_t, double, Activation,
+                                        const float*, const float*, const float*, const float*, const float*,
+                                        float*, std::int64_t);
+template void batch_norm_forward<double>(CpuQueue&, std::int64_t, std::int64_t, double, Activation,
+                                         const double*, const double*, const double*, const double*,
+                                         const double*, double*, std::int64_t);
+template void batch_norm_backward<float>(CpuQueue&, std::int64_t, std::int64_t, double, Activation, bool,
                                          const float*, const float*, const float*, const float*, const float*,
-                                         const float*, const NormGradients<float>&, float*);
-template void batch_norm_backward<double>(CpuQueue&, std::int64_t, std::int64_t, double, bool, bool,
+                                         const float*, std::int64_t, const NormGradients<float>&, float*);
+template void batch_norm_backward<double>(CpuQueue&, std::int64_t, std::int64_t, double, Activation, bool,
                                           const double*, const double*, const double*, const double*,
-                                          const double*, const double*, const NormGradients<double>&,
-                                          double*);
+                                          const double*, const double*, std::int64_t,
+                                          const NormGradients<double>&, double*);
 
 }  // namespace ssn::kernels

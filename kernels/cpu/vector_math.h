@@ -9,26 +9,6 @@
 // matter, the C library's.
 namespace ssn::kernels {
 
-/// e^x of x <= 0, to 1e-7 of it; 0 below −87.
-[[gnu::always_inline]] inline float exp_below_0(float x) {
-  constexpr float kRound = 12582912;  // 1.5 · 2^23: what is added to it is rounded to an integer
-  const float clamped = x < -87 ? -87 : x;
-  const float shifted = std::fma(clamped, 1.44269504f, kRound), n = shifted - kRound;
-  const float r = std::fma(n, 2.12194440e-4f, std::fma(n, -0.693359375f, clamped));  // x − n log 2
-  float p = 1.9875691500e-4f;
-  p = std::fma(p, r, 1.3981999507e-3f);
-  p = std::fma(p, r, 8.3334519073e-3f);
-  p = std::fma(p, r, 4.1665795894e-2f);
-  p = std::fma(p, r, 1.6666665459e-1f);
-  p = std::fma(p, r, 5.0000001201e-1f);
-  p = std::fma(p * r, r, r) + 1;
-  const float power = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127) << 23);  // 2^n
-  return kept_if(!(x < -87), p * power);
-}
-inline double exp_below_0(double x) {
-  return std::exp(x);
-}
-
 /// The normal distribution and its density at z.
 template <class T>
 struct Normal {

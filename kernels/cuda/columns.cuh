@@ -45,12 +45,19 @@ struct ColumnThread {
         end(begin + chunk_rows < rows ? begin + chunk_rows : rows),
         first(begin + threadIdx.y) {}
   __device__ bool active() const { return column < cols; }
-  /// f(index of the pack in the matrix) for the thread's rows; not at all for an inactive thread.
+  /// Index of the row's pack in the matrix.
+  __device__ std::int64_t at(std::int64_t row) const { return row * cols + column; }
+  /// f(row) for the thread's rows; not at all for an inactive thread.
   template <class F>
-  __device__ void each(F&& f) const {
+  __device__ void each_row(F&& f) const {
     if (!active()) return;
 #pragma unroll 4
-    for (std::int64_t row = first; row < end; row += blockDim.y) f(row * cols + column);
+    for (std::int64_t row = first; row < end; row += blockDim.y) f(row);
+  }
+  /// f(index of the pack in the matrix)
+  template <class F>
+  __device__ void each(F&& f) const {
+    each_row([&](std::int64_t row) { f(at(row)); });
   }
 };
 

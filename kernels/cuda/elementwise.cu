@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include "kernels/activation.h"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/functors.h"
 
@@ -31,6 +32,30 @@ struct TanhBackward {
   template <class T>
   __device__ T operator()(T y, T gy) const {
     return tanh_gradient(y, gy);
+  }
+};
+struct SigmoidForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return sigmoid(x);
+  }
+};
+struct SigmoidBackward {
+  template <class T>
+  __device__ T operator()(T y, T gy) const {
+    return sigmoid_gradient(y, gy);
+  }
+};
+struct SiluForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return silu(x);
+  }
+};
+struct SiluBackward {
+  template <class T>
+  __device__ T operator()(T x, T gy) const {
+    return silu_gradient(x, gy);
   }
 };
 template <class T>
@@ -158,6 +183,22 @@ void tanh_backward(CudaQueue& q, std::int64_t n, const T* y, const T* gy, T* gx)
   map(q, "tanh_backward", n, gx, TanhBackward{}, y, gy);
 }
 template <class T>
+void sigmoid_forward(CudaQueue& q, std::int64_t n, const T* x, T* y) {
+  map(q, "sigmoid_forward", n, y, SigmoidForward{}, x);
+}
+template <class T>
+void sigmoid_backward(CudaQueue& q, std::int64_t n, const T* y, const T* gy, T* gx) {
+  map(q, "sigmoid_backward", n, gx, SigmoidBackward{}, y, gy);
+}
+template <class T>
+void silu_forward(CudaQueue& q, std::int64_t n, const T* x, T* y) {
+  map(q, "silu_forward", n, y, SiluForward{}, x);
+}
+template <class T>
+void silu_backward(CudaQueue& q, std::int64_t n, const T* x, const T* gy, T* gx) {
+  map(q, "silu_backward", n, gx, SiluBackward{}, x, gy);
+}
+template <class T>
 void bias_forward(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
   map_with_bias(q, "bias_forward", rows, cols, y, BiasForward{}, bias, x);
 }
@@ -192,6 +233,14 @@ template void tanh_forward<float>(CudaQueue&, std::int64_t, const float*, float*
 template void tanh_forward<double>(CudaQueue&, std::int64_t, const double*, double*);
 template void tanh_backward<float>(CudaQueue&, std::int64_t, const float*, const float*, float*);
 template void tanh_backward<double>(CudaQueue&, std::int64_t, const double*, const double*, double*);
+template void sigmoid_forward<float>(CudaQueue&, std::int64_t, const float*, float*);
+template void sigmoid_forward<double>(CudaQueue&, std::int64_t, const double*, double*);
+template void sigmoid_backward<float>(CudaQueue&, std::int64_t, const float*, const float*, float*);
+template void sigmoid_backward<double>(CudaQueue&, std::int64_t, const double*, const double*, double*);
+template void silu_forward<float>(CudaQueue&, std::int64_t, const float*, float*);
+template void silu_forward<double>(CudaQueue&, std::int64_t, const double*, double*);
+template void silu_backward<float>(CudaQueue&, std::int64_t, const float*, const float*, float*);
+template void silu_backward<double>(CudaQueue&, std::int64_t, const double*, const double*, double*);
 template void gelu_forward<float>(CudaQueue&, std::int64_t, std::int64_t, const float*, const float*, float*);
 template void gelu_forward<double>(CudaQueue&, std::int64_t, std::int64_t, const double*, const double*,
                                    double*);

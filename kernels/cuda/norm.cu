@@ -1,5 +1,7 @@
 #include "kernels/norm.h"
 
+#include <numeric>
+
 #include "kernels/cuda/columns.cuh"
 #include "kernels/functors.h"
 
@@ -52,40 +54,40 @@ __global__ void __launch_bounds__(kColumnThreads)
   total.store(to + channels);
 }
 
-template <class T, int V, bool kRelu>
+template <class T, int V, Activation kActivation>
 __global__ void __launch_bounds__(kColumnThreads)
     normalise_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, T eps, const T* x,
-                     const T* mean, const T* var, const T* gain, const T* bias, T* y) {
+                     const T* mean, const T* var, const T* gain, const T* bias, T* y, std::int64_t stride) {
   const ColumnThread<V> thread(rows, channels, chunk);
   if (!thread.active()) return;
   const Channels<T, V> c(thread.column, eps, mean, var, gain, bias);
-  thread.each([&](std::int64_t at) {
-    Pack<T, V> v = Pack<T, V>::load(x + at);
+  thread.each_row([&](std::int64_t row) {
+    Pack<T, V> v = Pack<T, V>::load(x + thread.at(row));
 #pragma unroll
-    for (int i = 0; i < V; ++i) {
-      const T z = normalise(v[i], c.mean[i], c.scale[i], c.bias[i]);
-      v[i] = kRelu ? relu(z) : z;
-    }
-    v.store(y + at);
+    for (int i = 0; i < V; ++i)
+      v[i] = activate<kActivation>(normalise(v[i], c.mean[i], c.scale[i], c.bias[i]));
+    v.store(y + row * stride + thread.column);
   });
 }
 
 /// parts[chunk] = the chunk's Σ gz and Σ gz (x − mean) of each channel, gz being the gradient before the
-/// ReLU.
-template <class T, int V, bool kRelu>
+/// activation.
+template <class T, int V, Activation kActivation>
 __global__ void __launch_bounds__(kColumnThreads)
     chunk_gradients_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, T eps, const T* x,
-                           const T* mean, const T* var, const T* gain, const T* bias, const T* gy, T* parts) {
+                           const T* mean, const T* var, const T* gain, const T* bias, const T* gy,
+                           std::int64_t stride, T* parts) {
   const ColumnThread<V> thread(rows, channels, chunk);
   Pack<T, V> sum = Pack<T, V>::filled(0), dot = Pack<T, V>::filled(0);
   if (thread.active()) {
     const Channels<T, V> c(thread.column, eps, mean, var, gain, bias);
-    thread.each([&](std::int64_t at) {
-      const Pack<T, V> v = Pack<T, V>::load(x + at), g = Pack<T, V>::load(gy + at);
+    thread.each_row([&](std::int64_t row) {
+      const Pack<T, V> v = Pack<T, V>::load(x + thread.at(row));
+      const Pack<T, V> g = Pack<T, V>::load(gy + row * stride + thread.column);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const T z = normalise(v[i], c.mean[i], c.scale[i], c.bias[i]);
-        const T gz = kRelu ? relu_gradient(z, g[i]) : g[i];
+        const T gz = activation_gradient<kActivation>(z, g[i]);
         sum[i] += gz;
         dot[i] = std::fma(gz, v[i] - c.mean[i], dot[i]);
       }
@@ -100,23 +102,25 @@ __global__ void __launch_bounds__(kColumnThreads)
 }
 
 /// gx, from each channel's gz_mean and slope (see normalise_gradient).
-template <class T, int V, bool kRelu, bool kAdd>
+template <class T, int V, Activation kActivation, bool kAdd>
 __global__ void __launch_bounds__(kColumnThreads)
     input_gradient_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, T eps, const T* x,
                           const T* mean, const T* var, const T* gain, const T* bias, const T* gy,
-                          const T* gz_mean, const T* slope, T* gx) {
+                          std::int64_t stride, const T* gz_mean, const T* slope, T* gx) {
   const ColumnThread<V> thread(rows, channels, chunk);
   if (!thread.active()) return;
   const Channels<T, V> c(thread.column, eps, mean, var, gain, bias);
   const Pack<T, V> gz_means = Pack<T, V>::load(gz_mean + thread.column);
   const Pack<T, V> slopes = Pack<T, V>::load(slope + thread.column);
-  thread.each([&](std::int64_t at) {
-    const Pack<T, V> v = Pack<T, V>::load(x + at), g = Pack<T, V>::load(gy + at);
+  thread.each_row([&](std::int64_t row) {
+    const std::int64_t at = thread.at(row);
+    const Pack<T, V> v = Pack<T, V>::load(x + at);
+    const Pack<T, V> g = Pack<T, V>::load(gy + row * stride + thread.column);
     Pack<T, V> out = kAdd ? Pack<T, V>::load(gx + at) : Pack<T, V>::filled(0);
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const T z = normalise(v[i], c.mean[i], c.scale[i], c.bias[i]);
-      const T gz = kRelu ? relu_gradient(z, g[i]) : g[i];
+      const T gz = activation_gradient<kActivation>(z, g[i]);
       const T result = normalise_gradient(gz, gz_means[i], v[i] - c.mean[i], slopes[i], c.scale[i]);
       out[i] = kAdd ? out[i] + result : result;
     }
@@ -232,51 +236,48 @@ void batch_norm_update(CudaQueue& q, std::int64_t rows, std::int64_t channels, d
 }
 
 template <class T>
-void batch_norm_forward(CudaQueue& q, std::int64_t rows, std::int64_t channels, double eps, bool relu,
-                        const T* x, const T* mean, const T* var, const T* gain, const T* bias, T* y) {
+void batch_norm_forward(CudaQueue& q, std::int64_t rows, std::int64_t channels, double eps,
+                        Activation activation, const T* x, const T* mean, const T* var, const T* gain,
+                        const T* bias, T* y, std::int64_t stride) {
   if (rows * channels == 0) return;
+  const auto run = [&](auto v, auto act) {
+    const ColumnLaunch l(chunk_count(rows, channels), channels / v.value);
+    launch(q, "batch_norm_forward", normalise_kernel<T, v.value, act.value>, l.grid, l.block, 0, rows,
+           channels, chunk_rows(channels), eps, x, mean, var, gain, bias, y, stride);
+  };
   with_pack<T>(
-      channels,
-      [&](auto v) {
-        const ColumnLaunch l(chunk_count(rows, channels), channels / v.value);
-        launch(q, "batch_norm_forward",
-               relu ? normalise_kernel<T, v.value, true> : normalise_kernel<T, v.value, false>, l.grid,
-               l.block, 0, rows, channels, chunk_rows(channels), eps, x, mean, var, gain, bias, y);
-      },
-      x, mean, var, gain, bias, y);
+      std::gcd(channels, stride),
+      [&](auto v) { with_activation(activation, [&](auto act) { run(v, act); }); }, x, mean, var, gain, bias,
+      y);
 }
-
-namespace {
-template <class T, int V>
-auto input_gradient(bool relu, bool add) {
-  if (relu) return add ? input_gradient_kernel<T, V, true, true> : input_gradient_kernel<T, V, true, false>;
-  return add ? input_gradient_kernel<T, V, false, true> : input_gradient_kernel<T, V, false, false>;
-}
-}  // namespace
 
 template <class T>
-void batch_norm_backward(CudaQueue& q, std::int64_t rows, std::int64_t channels, double eps, bool relu,
-                         bool batch_statistics, const T* x, const T* mean, const T* var, const T* gain,
-                         const T* bias, const T* gy, const NormGradients<T>& out, T* workspace) {
+void batch_norm_backward(CudaQueue& q, std::int64_t rows, std::int64_t channels, double eps,
+                         Activation activation, bool batch_statistics, const T* x, const T* mean,
+                         const T* var, const T* gain, const T* bias, const T* gy, std::int64_t stride,
+                         const NormGradients<T>& out, T* workspace) {
   if (rows * channels == 0) return;
   const Where where = "batch_norm_backward";
   const std::int64_t chunk = chunk_rows(channels), chunks = chunk_count(rows, channels);
   T* const gz_mean = workspace + 2 * chunks * channels;
   T* const slope = gz_mean + channels;
+  const auto run = [&](auto v, auto act) {
+    const ColumnLaunch l(chunks, channels / v.value);
+    launch(q, where, chunk_gradients_kernel<T, v.value, act.value>, l.grid, l.block, 0, rows, channels, chunk,
+           eps, x, mean, var, gain, bias, gy, stride, workspace);
+    launch(q, where, merge_gradients_kernel<T>, blocks_for(channels, kWarp), kMergeThreads, 0, rows, channels,
+           chunks, eps, batch_statistics, workspace, var, out.ggain, out.gbias, gz_mean, slope);
+    if (!out.gx) return;
+    launch(q, where,
+           out.add_gx ? input_gradient_kernel<T, v.value, act.value, true>
+                      : input_gradient_kernel<T, v.value, act.value, false>,
+           l.grid, l.block, 0, rows, channels, chunk, eps, x, mean, var, gain, bias, gy, stride, gz_mean,
+           slope, out.gx);
+  };
   with_pack<T>(
-      channels,
-      [&](auto v) {
-        const ColumnLaunch l(chunks, channels / v.value);
-        launch(q, where,
-               relu ? chunk_gradients_kernel<T, v.value, true> : chunk_gradients_kernel<T, v.value, false>,
-               l.grid, l.block, 0, rows, channels, chunk, eps, x, mean, var, gain, bias, gy, workspace);
-        launch(q, where, merge_gradients_kernel<T>, blocks_for(channels, kWarp), kMergeThreads, 0, rows,
-               channels, chunks, eps, batch_statistics, workspace, var, out.ggain, out.gbias, gz_mean, slope);
-        if (!out.gx) return;
-        launch(q, where, input_gradient<T, v.value>(relu, out.add_gx), l.grid, l.block, 0, rows, channels,
-               chunk, eps, x, mean, var, gain, bias, gy, gz_mean, slope, out.gx);
-      },
-      x, mean, var, gain, bias, gy, workspace, out.gx);
+      std::gcd(channels, stride),
+      [&](auto v) { with_activation(activation, [&](auto act) { run(v, act); }); }, x, mean, var, gain, bias,
+      gy, workspace, out.gx);
 }
 
 template void batch_norm_statistics<float>(CudaQueue&, std::int64_t, std::int64_t, const float*, float*,
@@ -287,16 +288,18 @@ template void batch_norm_update<float>(CudaQueue&, std::int64_t, std::int64_t, d
                                        const float*, float*, float*);
 template void batch_norm_update<double>(CudaQueue&, std::int64_t, std::int64_t, double, const double*,
                                         const double*, double*, double*);
-template void batch_norm_forward<float>(CudaQueue&, std::int64_t, std::int64_t, double, bool, const float*,
-                                        const float*, const float*, const float*, const float*, float*);
-template void batch_norm_forward<double>(CudaQueue&, std::int64_t, std::int64_t, double, bool, const double*,
-                                         const double*, const double*, const double*, const double*, double*);
-template void batch_norm_backward<float>(CudaQueue&, std::int64_t, std::int64_t, double, bool, bool,
+template void batch_norm_forward<float>(CudaQueue&, std::int64_t, std::int64_t, double, Activation,
+                                        const float*, const float*, const float*, const float*, const float*,
+                                        float*, std::int64_t);
+template void batch_norm_forward<double>(CudaQueue&, std::int64_t, std::int64_t, double, Activation,
+                                         const double*, const double*, const double*, const double*,
+                                         const double*, double*, std::int64_t);
+template void batch_norm_backward<float>(CudaQueue&, std::int64_t, std::int64_t, double, Activation, bool,
                                          const float*, const float*, const float*, const float*, const float*,
-                                         const float*, const NormGradients<float>&, float*);
-template void batch_norm_backward<double>(CudaQueue&, std::int64_t, std::int64_t, double, bool, bool,
+                                         const float*, std::int64_t, const NormGradients<float>&, float*);
+template void batch_norm_backward<double>(CudaQueue&, std::int64_t, std::int64_t, double, Activation, bool,
                                           const double*, const double*, const double*, const double*,
-                                          const double*, const double*, const NormGradients<double>&,
-                                          double*);
+                                          const double*, const double*, std::int64_t,
+                                          const NormGradients<double>&, double*);
 
 }  // namespace ssn::kernels

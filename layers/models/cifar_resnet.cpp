@@ -13,7 +13,7 @@ CifarResNet::Block::Block(const Scope& scope, std::int64_t in, std::int64_t out,
       bn2(scope.at("bn2"), out) {}
 
 Var CifarResNet::Block::operator()(const Var& x, const Pass& pass) const {
-  const Var residual = bn2(conv2(bn1(conv1(x), pass, true)), pass, false);
+  const Var residual = bn2(conv2(bn1(conv1(x), pass, Activation::relu)), pass, Activation::none);
   if (in == out && stride == 1) return relu(add(residual, x));
   const Var subsampled = avg_pool(x, {.kernel = {1, 1}, .stride = {stride, stride}});
   return relu(add(residual, pad_channels(subsampled, (out - in) / 2, out)));
@@ -41,7 +41,7 @@ CifarResNet::CifarResNet(const Scope& scope, int depth, std::int64_t channels, s
       fc_(scope.at("fc"), size.channels(64), classes) {}
 
 Var CifarResNet::forward(const NetworkInput& input, const Pass& pass) const {
-  Var h = bn1_(conv1_(Var::constant(input.images)), pass, true);
+  Var h = bn1_(conv1_(Var::constant(input.images)), pass, Activation::relu);
   for (const Block& block : blocks_) {
     h = block.segment(pass, {h}, [&block, pass](std::span<const Var> x) { return block(x[0], pass); });
   }

@@ -9,7 +9,7 @@ constexpr Conv2d::Options point(std::int64_t stride) {
 
 ResNet::ConvNorm::ConvNorm(const Scope& scope, std::string_view conv, std::string_view bn, std::int64_t in,
                            std::int64_t out, const Conv2d::Options& options, double initial_gain)
-    : conv(scope.at(conv), in, out, options), bn(scope.at(bn), out, initial_gain) {}
+    : conv(scope.at(conv), in, out, options), bn(scope.at(bn), out, {.initial_gain = initial_gain}) {}
 
 ResNet::Block::Block(const Scope& scope, bool bottleneck, std::int64_t in, std::int64_t inner,
                      std::int64_t out, std::int64_t stride)
@@ -29,8 +29,9 @@ ResNet::Block::Block(const Scope& scope, bool bottleneck, std::int64_t in, std::
 
 Var ResNet::Block::operator()(const Var& x, const Pass& pass) const {
   Var residual = x;
-  for (const ConvNorm& layer : layers) residual = layer(residual, pass, &layer != &layers.back());
-  return relu(add(residual, shortcut ? (*shortcut)(x, pass, false) : x));
+  for (const ConvNorm& layer : layers)
+    residual = layer(residual, pass, &layer == &layers.back() ? Activation::none : Activation::relu);
+  return relu(add(residual, shortcut ? (*shortcut)(x, pass, Activation::none) : x));
 }
 
 std::vector<ResNet::ConvNorm> ResNet::make_stem(const Scope& scope, bool deep, const NetworkTask& task,
@@ -71,7 +72,7 @@ ResNet::ResNet(const Scope& scope, const Architecture& a, const NetworkTask& tas
 
 Var ResNet::forward(const NetworkInput& input, const Pass& pass) const {
   Var h = Var::constant(input.images);
-  for (const ConvNorm& layer : stem_) h = layer(h, pass, true);
+  for (const ConvNorm& layer : stem_) h = layer(h, pass, Activation::relu);
   if (pool_) h = max_pool(h, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
   for (const Block& block : blocks_) {
     h = block.segment(pass, {h}, [&block, pass](std::span<const Var> x) { return block(x[0], pass); });

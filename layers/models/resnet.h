@@ -39,7 +39,9 @@ class ResNet : public Network {
   struct ConvNorm {
     ConvNorm(const Scope& scope, std::string_view conv, std::string_view bn, std::int64_t in,
              std::int64_t out, const Conv2d::Options& options, double initial_gain = 1);
-    Var operator()(const Var& x, const Pass& pass, bool relu) const { return bn(conv(x), pass, relu); }
+    Var operator()(const Var& x, const Pass& pass, Activation activation) const {
+      return bn(conv(x), pass, activation);
+    }
 
     Conv2d conv;
     BatchNorm bn;

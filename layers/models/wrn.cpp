@@ -14,8 +14,8 @@ WideResNet::Block::Block(const Scope& scope, std::int64_t in, std::int64_t out, 
 }
 
 Var WideResNet::Block::operator()(const Var& x, const Pass& pass) const {
-  const Var active = bn1(x, pass, true);
-  const Var residual = conv2(bn2(conv1(active), pass, true));
+  const Var active = bn1(x, pass, Activation::relu);
+  const Var residual = conv2(bn2(conv1(active), pass, Activation::relu));
   return add(residual, shortcut ? (*shortcut)(active) : x);
 }
 
@@ -46,7 +46,7 @@ Var WideResNet::forward(const NetworkInput& input, const Pass& pass) const {
   for (const Block& block : blocks_) {
     h = block.segment(pass, {h}, [&block, pass](std::span<const Var> x) { return block(x[0], pass); });
   }
-  return fc_(global_avg_pool(bn_(h, pass, true)));
+  return fc_(global_avg_pool(bn_(h, pass, Activation::relu)));
 }
 
 }  // namespace ssn

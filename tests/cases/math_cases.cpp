@@ -66,6 +66,28 @@ OpCase tanh_case(const std::string& name, const Shape& shape) {
           .adversarial = kAll};
 }
 
+OpCase sigmoid_case(const std::string& name, const Shape& shape) {
+  return {.name = "sigmoid_" + name,
+          .inputs = {{shape}},
+          .f = [](std::span<const Var> in) { return sigmoid(in[0]); },
+          .reference =
+              [](std::span<const Doubles> in) {
+                return zip(in[0], in[0], [](double x, double) { return 1 / (1 + std::exp(-x)); });
+              },
+          .adversarial = kAll};
+}
+
+OpCase silu_case(const std::string& name, const Shape& shape) {
+  return {.name = "silu_" + name,
+          .inputs = {{shape}},
+          .f = [](std::span<const Var> in) { return silu(in[0]); },
+          .reference =
+              [](std::span<const Doubles> in) {
+                return zip(in[0], in[0], [](double x, double) { return x / (1 + std::exp(-x)); });
+              },
+          .adversarial = kAll};
+}
+
 OpCase gelu_case(const std::string& name, const Shape& shape) {
   return {.name = "gelu_" + name,
           .inputs = {{shape}},
@@ -134,6 +156,8 @@ std::vector<OpCase> math_cases() {
     cases.push_back(add_case(name, Shape{n}));
     cases.push_back(relu_case(name, Shape{n}));
     cases.push_back(tanh_case(name, Shape{n}));
+    cases.push_back(sigmoid_case(name, Shape{n}));
+    cases.push_back(silu_case(name, Shape{n}));
     cases.push_back(gelu_case(name, Shape{n}));
     cases.push_back(bias_gelu_case("3x" + name, Shape{3, n}));
     cases.push_back(bias_case("3x" + name, Shape{3, n}));

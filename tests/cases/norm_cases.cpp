@@ -19,12 +19,14 @@ Statistics statistics(const Doubles& x, std::size_t channels) {
 }
 
 Doubles normalised(const Doubles& x, const Statistics& s, const Doubles& gain, const Doubles& bias,
-                   double eps, bool relu) {
+                   const BatchNormOptions& o) {
   Doubles y;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t c = i % gain.size();
-    const double z = (x[i] - s.mean[c]) / std::sqrt(s.var[c] + eps) * gain[c] + bias[c];
-    y.push_back(relu && z <= 0 ? 0 : z);
+    const double z = (x[i] - s.mean[c]) / std::sqrt(s.var[c] + o.eps) * gain[c] + bias[c];
+    y.push_back(o.activation == Activation::none   ? z
+                : o.activation == Activation::relu ? std::max(z, 0.0)
+                                                   : z / (1 + std::exp(-z)));
   }
   return y;
 }
@@ -37,17 +39,19 @@ Var train(std::span<const Var> in, const BatchNormOptions& options) {
 }
 Doubles trained(std::span<const Doubles> in, const BatchNormOptions& o) {
   const Statistics s = in[0].empty() ? Statistics{} : statistics(in[0], in[1].size());
-  return normalised(in[0], s, in[1], in[2], o.eps, o.relu);
+  return normalised(in[0], s, in[1], in[2], o);
 }
 std::vector<Input> inputs_of(const Shape& x) {
   const Shape channels{x[-1]};
   return {{x}, {channels, Domain::positive}, {channels}};
 }
 
-OpCase training_case(const std::string& name, const Shape& shape, bool relu) {
-  const BatchNormOptions options{.eps = 1e-3, .relu = relu};
+OpCase training_case(const std::string& name, const Shape& shape, Activation activation) {
+  const BatchNormOptions options{.eps = 1e-3, .activation = activation};
+  const char* names[] = {"batch_norm_", "batch_norm_relu_", "batch_norm_silu_"};
+  const bool relu = activation == Activation::relu;
   return {
-      .name = (relu ? "batch_norm_relu_" : "batch_norm_") + name,
+      .name = names[static_cast<int>(activation)] + name,
       .inputs = inputs_of(shape),
       .f = [options](std::span<const Var> in) { return train(in, options); },
       .reference = [options](std::span<const Doubles> in) { return trained(in, options); },
@@ -57,8 +61,8 @@ OpCase training_case(const std::string& name, const Shape& shape, bool relu) {
       .step = relu ? 1e-6 : 1e-4};
 }
 
-OpCase evaluation_case(const std::string& name, const Shape& shape, bool relu) {
-  const BatchNormOptions options{.eps = 1e-5, .training = false, .relu = relu};
+OpCase evaluation_case(const std::string& name, const Shape& shape, Activation activation) {
+  const BatchNormOptions options{.eps = 1e-5, .training = false, .activation = activation};
   return {.name = "batch_norm_eval_" + name,
           .inputs = inputs_of(shape),
           .f =
@@ -68,7 +72,7 @@ OpCase evaluation_case(const std::string& name, const Shape& shape, bool relu) {
           .reference =
               [options](std::span<const Doubles> in) {
                 const Statistics s{Doubles(in[1].size(), 0.25), Doubles(in[1].size(), 2.25)};
-                return normalised(in[0], s, in[1], in[2], options.eps, options.relu);
+                return normalised(in[0], s, in[1], in[2], options);
               },
           .adversarial = {Domain::all_negative, Domain::large, Domain::equal, Domain::spread}};
 }
@@ -101,7 +105,7 @@ OpCase running_case(const std::string& name, std::int64_t rows, std::int64_t cha
 /// What the backward pass does in place: it may write over a gradient that no one else sees, and adds to one
 /// that is there already.
 std::vector<OpCase> composed_cases() {
-  const BatchNormOptions with_relu{.relu = true}, plain{};
+  const BatchNormOptions with_relu{.activation = Activation::relu}, plain{};
   const std::vector<Input> inputs = inputs_of(Shape{37, 5});
   const auto sum = [](Doubles a, const Doubles& b) {
     for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
@@ -143,6 +147,55 @@ std::vector<OpCase> composed_cases() {
            .reference = [=](std::span<const Doubles> in) { return trained(in, with_relu); }}};
 }
 
+/// Several inputs: the norm of their rows put together. The first one is used by something else too.
+OpCase several_case(const std::string& name, std::int64_t rows, const std::vector<std::int64_t>& channels,
+                    const BatchNormOptions& options) {
+  std::int64_t all = 0;
+  std::vector<Input> inputs;
+  for (const std::int64_t c : channels) {
+    inputs.push_back({Shape{rows, c}});
+    all += c;
+  }
+  inputs.push_back({Shape{all}, Domain::positive});
+  inputs.push_back({Shape{all}});
+  const std::size_t k = channels.size();
+  return {.name = "batch_norm_of_" + name,
+          .inputs = inputs,
+          .f =
+              [=](std::span<const Var> in) {
+                const Tensor mean = Tensor::full({all}, 0, in[0].dtype(), in[0].device());
+                const Tensor var = Tensor::full({all}, 1, in[0].dtype(), in[0].device());
+                std::vector<Var> xs(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(k));
+                xs[0] = add(xs[0], xs[0]);
+                const Var y = batch_norm(xs, in[k], in[k + 1], mean, var, options);
+                xs = {xs[0], y};
+                return batch_norm(
+                    xs, Var::constant(Tensor::full({channels[0] + all}, 1, y.dtype(), y.device())),
+                    Var::constant(Tensor::full({channels[0] + all}, 0, y.dtype(), y.device())),
+                    Tensor::full({channels[0] + all}, 0, y.dtype(), y.device()),
+                    Tensor::full({channels[0] + all}, 1, y.dtype(), y.device()), {.training = false});
+              },
+          .reference =
+              [=](std::span<const Doubles> in) {
+                const auto n = static_cast<std::size_t>(rows);
+                Doubles x, y;
+                for (std::size_t r = 0; r < n; ++r)
+                  for (std::size_t i = 0; i < k; ++i)
+                    for (std::size_t c = 0, m = static_cast<std::size_t>(channels[i]); c < m; ++c)
+                      x.push_back((i == 0 ? 2 : 1) * in[i][r * m + c]);
+                const Doubles z =
+                    trained(std::vector{x, Doubles(in[k].begin(), in[k].end()), in[k + 1]}, options);
+                const double scale = 1 / std::sqrt(1 + 1e-5);
+                const auto first = static_cast<std::size_t>(channels[0]), width = in[k].size();
+                for (std::size_t r = 0; r < n; ++r) {
+                  for (std::size_t c = 0; c < first; ++c) y.push_back(scale * x[r * width + c]);
+                  for (std::size_t c = 0; c < width; ++c) y.push_back(scale * z[r * width + c]);
+                }
+                return y;
+              },
+          .step = 1e-6};
+}
+
 /// A mean of 1000 deviations: the mean of squares less the square of the mean would lose the variance.
 OpCase offset_case() {
   const auto shifted = [](Doubles x) {
@@ -169,8 +222,9 @@ OpCase offset_case() {
 std::vector<OpCase> norm_cases() {
   std::vector<OpCase> cases = composed_cases();
   const auto add_case = [&](const std::string& name, const Shape& shape) {
-    cases.push_back(training_case(name, shape, false));
-    cases.push_back(training_case(name, shape, true));
+    for (const Activation a : {Activation::none, Activation::relu, Activation::silu})
+      if (shape[0] != 1 || a != Activation::silu)  // the gradient of one row is 0 but for rounding
+        cases.push_back(training_case(name, shape, a));
   };
   for (std::int64_t n : {0, 1, 31, 33, 127, 129}) {
     add_case(fmt::format("6x{}", n), Shape{6, n});
@@ -179,13 +233,18 @@ std::vector<OpCase> norm_cases() {
   for (std::int64_t c : {16, 32, 64, 128, 640}) add_case(fmt::format("2x3x5x{}", c), Shape{2, 3, 5, c});
   add_case("2100x33", Shape{2100, 33});  // several chunks, the last one short
   add_case("70x1040", Shape{70, 1040});  // several parts of the channels
-  cases.push_back(evaluation_case("29x7", Shape{29, 7}, false));
-  cases.push_back(evaluation_case("relu_2x3x5x12", Shape{2, 3, 5, 12}, true));
-  cases.push_back(evaluation_case("0x3", Shape{0, 3}, true));
+  cases.push_back(evaluation_case("29x7", Shape{29, 7}, Activation::none));
+  cases.push_back(evaluation_case("relu_2x3x5x12", Shape{2, 3, 5, 12}, Activation::relu));
+  cases.push_back(evaluation_case("silu_31x5", Shape{31, 5}, Activation::silu));
+  cases.push_back(evaluation_case("0x3", Shape{0, 3}, Activation::relu));
   for (bool mean : {true, false}) {
     cases.push_back(running_case("1x3", 1, 3, mean));
     cases.push_back(running_case("2100x9", 2100, 9, mean));
   }
+  cases.push_back(several_case("3_5_1", 37, {3, 5, 1}, {}));
+  cases.push_back(several_case("8_4_relu", 700, {8, 4}, {.activation = Activation::relu}));
+  cases.push_back(several_case("0_12_600_silu", 21, {0, 12, 600}, {.activation = Activation::silu}));
+  cases.push_back(several_case("no_rows", 0, {2, 3}, {}));
   cases.push_back(offset_case());
   return cases;
 }
