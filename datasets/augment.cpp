@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/hd.h"
 #include "runtime/parallel.h"
 
 namespace ssn {
@@ -31,6 +32,11 @@ std::vector<Tap> bilinear_taps(std::int64_t from, std::int64_t to) {
     taps[i] = {first, std::min(first + 1, from - 1), static_cast<float>(at - static_cast<double>(first))};
   }
   return taps;
+}
+
+SSN_CLONES void normalize(const std::uint8_t* x, const float* mean, const float* std, std::int64_t n,
+                          float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = (static_cast<float>(x[i]) / 255.0f - mean[i]) / std[i];
 }
 
 /// Averages blocks of (h / height) x (w / width) pixels of one image, halves rounded up.
@@ -140,11 +146,7 @@ Tensor convert_channels(const Tensor& images, std::int64_t channels) {
 
 ImageTransform::ImageTransform(std::int64_t height, std::int64_t width, std::int64_t channels,
                                Augmentation augmentation, const Normalization& normalization)
-    : height_(height),
-      width_(width),
-      channels_(channels),
-      augmentation_(augmentation),
-      table_(channels * kValues) {
+    : height_(height), width_(width), channels_(channels), augmentation_(augmentation) {
   const bool plain = normalization.mean.empty() && normalization.std.empty();
   const auto count = static_cast<std::size_t>(channels);
   check(plain || (normalization.mean.size() == count && normalization.std.size() == count), "images",
@@ -157,8 +159,10 @@ ImageTransform::ImageTransform(std::int64_t height, std::int64_t width, std::int
     const float mean = plain ? 0.0f : normalization.mean[k], std = plain ? 1.0f : normalization.std[k];
     check(std::isfinite(mean) && std::isfinite(std) && std > 0, "images",
           "channel {} cannot be normalised by mean {} and deviation {}", k, mean, std);
-    for (std::int64_t v = 0; v < kValues; ++v)
-      table_[k * kValues + v] = (static_cast<float>(v) / 255.0f - mean) / std;
+  }
+  for (std::int64_t i = 0; i < width * channels; ++i) {
+    mean_.push_back(plain ? 0.0f : normalization.mean[i % channels]);
+    std_.push_back(plain ? 1.0f : normalization.std[i % channels]);
   }
 }
 
@@ -174,13 +178,18 @@ void ImageTransform::apply(const std::uint8_t* in, const Random& random, std::in
   const bool flip = augmentation_.flip && below(2, kFlip) == 1;
   const std::int64_t dy = padding > 0 ? below(2 * padding + 1, kCropY) - padding : 0;
   const std::int64_t dx = padding > 0 ? below(2 * padding + 1, kCropX) - padding : 0;
-  for (std::int64_t y = 0; y < height_; ++y)
-    for (std::int64_t x = 0; x < width_; ++x) {
-      const std::int64_t from_y = y + dy, shifted = x + dx, from_x = flip ? width_ - 1 - shifted : shifted;
-      const bool inside = from_y >= 0 && from_y < height_ && from_x >= 0 && from_x < width_;
-      const std::int64_t from = (from_y * width_ + from_x) * channels_;
-      for (std::int64_t k = 0; k < channels_; ++k) *out++ = table_[k * kValues + (inside ? in[from + k] : 0)];
+  const std::int64_t row_size = width_ * channels_;
+  std::vector<std::uint8_t> row(row_size);
+  for (std::int64_t y = 0; y < height_; ++y, out += row_size) {
+    const bool inside = y + dy >= 0 && y + dy < height_;
+    std::fill(row.begin(), row.end(), std::uint8_t{0});
+    for (std::int64_t x = std::max<std::int64_t>(0, -dx); inside && x < std::min(width_, width_ - dx); ++x) {
+      const std::int64_t from_x = flip ? width_ - 1 - x - dx : x + dx;
+      const std::uint8_t* from = in + ((y + dy) * width_ + from_x) * channels_;
+      for (std::int64_t k = 0; k < channels_; ++k) row[x * channels_ + k] = from[k];
     }
+    normalize(row.data(), mean_.data(), std_.data(), row_size, out);
+  }
   if (side == 0) return;
   out -= height_ * width_ * channels_;
   const std::int64_t top = below(height_, kCutoutY) - side / 2, left = below(width_, kCutoutX) - side / 2;

@@ -56,7 +56,7 @@ class ImageTransform {
  private:
   std::int64_t height_, width_, channels_;
   Augmentation augmentation_;
-  std::vector<float> table_;  // (channels, 256): the value of each byte
+  std::vector<float> mean_, std_;  // of a row: (width, channels)
 };
 
 }  // namespace ssn
