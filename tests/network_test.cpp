@@ -66,6 +66,21 @@ TEST(Networks, count_to_the_last_parameter_what_others_count) {
       {"resnet-50", 224, 1000, 25'557'032},
       {"resnet-101", 224, 1000, 44'549'160},
       {"wide-resnet-50-2", 224, 1000, 68'883'240},
+      {"densenet-121", 224, 1000, 7'978'856},
+      {"densenet-161", 224, 1000, 28'681'000},
+      {"densenet-169", 224, 1000, 14'149'480},
+      {"densenet-201", 224, 1000, 20'013'928},
+      {"efficientnet-b0", 224, 1000, 5'288'548},
+      {"efficientnet-b1", 240, 1000, 7'794'184},
+      {"efficientnet-b2", 260, 1000, 9'109'994},
+      {"efficientnet-b3", 300, 1000, 12'233'232},
+      {"efficientnet-b4", 380, 1000, 19'341'616},
+      {"efficientnet-b5", 456, 1000, 30'389'784},
+      {"efficientnet-b6", 528, 1000, 43'040'704},
+      {"efficientnet-b7", 600, 1000, 66'347'960},
+      // torchvision's DenseNet class with a 3×3 stem; published as 25.6 and 0.8 million
+      {"densenet-190-40", 32, 10, 25'624'430},
+      {"densenet-100-12", 32, 10, 769'162},
       // The code that came with Shapeshifter Networks (Plummer et al., 2022): three 3×3 convolutions to 32,
       // 32 and 64 channels for torchvision's 7×7 stem
       {"wrn-50-2", 224, 1000, 68'902'472},
@@ -140,7 +155,8 @@ TEST(Networks, take_the_known_number_of_flops) {
 
 TEST(Networks, reduced_to_the_largest_size_that_fits) {
   const NetworkTask task{3, 32, 32, 10};
-  for (const std::string name : {"wrn-10-1", "wrn-22-3", "resnet-32", "resnet-18", "wrn-50-2"})
+  for (const std::string name :
+       {"wrn-10-1", "wrn-22-3", "resnet-32", "resnet-18", "wrn-50-2", "densenet-22-12"})
     for (const auto count : {&Outline::shareable, &Outline::original}) {
       const auto at = [&](const NetworkSize& size) { return (outline(name, task, size).*count)(); };
       // Every width at which some count of channels changes, and so every network there is.
@@ -185,7 +201,8 @@ TEST(Networks, shortened_only_where_narrowing_is_not_enough) {
 }
 
 TEST(Networks, reduced_ones_run) {
-  for (const std::string name : {"wrn-16-2", "resnet-20", "resnet-10", "wrn-50-2"})
+  for (const std::string name :
+       {"wrn-16-2", "resnet-20", "resnet-10", "wrn-50-2", "densenet-22-12", "efficientnet-b0"})
     for (const NetworkSize& size : {NetworkSize{0, 100}, NetworkSize{0.03, 0}, NetworkSize{0.3, 1}}) {
       Parameters parameters;
       SharedWeights weights(parameters, {.budget = Budget::parse("dense")});
@@ -199,7 +216,7 @@ TEST(Networks, reduced_ones_run) {
 }
 
 TEST(Networks, forward_any_image_size_and_class_count) {
-  for (const std::string name : {"wrn-10-1", "resnet-20", "resnet-10"})
+  for (const std::string name : {"wrn-10-1", "resnet-20", "resnet-10", "efficientnet-b0"})
     for (const NetworkTask& task : {NetworkTask{1, 8, 8, 10}, NetworkTask{3, 32, 32, 7},
                                     NetworkTask{2, 13, 9, 3}, NetworkTask{1, 1, 1, 2}}) {
       Parameters parameters;
@@ -211,6 +228,12 @@ TEST(Networks, forward_any_image_size_and_class_count) {
       EXPECT_EQ(network->forward({.images = x}, {.training = true}).shape(), (Shape{2, task.classes}))
           << name;
     }
+}
+
+TEST(Networks, images_too_small_for_a_network_are_refused) {
+  dense_plan("densenet-22-12", {3, 4, 4, 10});
+  EXPECT_THROW(dense_plan("densenet-22-12", {3, 4, 3, 10}), UsageError);
+  EXPECT_THROW(dense_plan("densenet-121", {3, 7, 32, 10}), UsageError);
 }
 
 TEST(Networks, unknown_names_say_what_is_known) {
@@ -225,6 +248,9 @@ TEST(Networks, unknown_names_say_what_is_known) {
   EXPECT_NE(message("wrn-28-1o").find("did you mean 'wrn-28-10'"), std::string::npos) << message("wrn-28-1o");
   EXPECT_NE(message("resnet-21").find("resnet-20"), std::string::npos) << message("resnet-21");
   EXPECT_NE(message("wrn-17-1").find("6n + 4"), std::string::npos) << message("wrn-17-1");
+  EXPECT_NE(message("densenet-101-12").find("6n + 4"), std::string::npos) << message("densenet-101-12");
+  EXPECT_NE(message("efficientnet-b8").find("efficientnet-b"), std::string::npos);
+  EXPECT_NE(message("resnet-19").find("resnet-1"), std::string::npos);
   EXPECT_NE(message("wrn--1").find("there is no network"), std::string::npos);
   EXPECT_NE(message("").find("there is no network"), std::string::npos);
   EXPECT_NE(message("wrn-28-99999999999").find("there is no network"), std::string::npos);

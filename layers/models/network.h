@@ -26,6 +26,14 @@ struct NetworkTask {
   std::int64_t length = 0, vocabulary = 0;
 };
 
+/// Images of this many pixels a side and more are halved twice before the first stage of a network for
+/// ImageNet (by a 7×7 convolution with stride 2 and a max pool of 3×3 with stride 2); smaller ones are not (a
+/// 3×3 convolution), as in the networks for CIFAR.
+constexpr std::int64_t kLargeImage = 64;
+inline bool is_large(const NetworkTask& task) {
+  return std::min(task.height, task.width) >= kLargeImage;
+}
+
 /// What networks read; each reads the fields of its kind.
 struct NetworkInput {
   Tensor images = {};     // (n, h, w, c), of the parameters' type

@@ -5,11 +5,8 @@ namespace {
 constexpr Conv2d::Options point(std::int64_t stride) {
   return {.kernel = 1, .stride = stride, .padding = 0};
 }
+constexpr BatchNorm::Options kFromZero{.initial_gain = 0};
 }  // namespace
-
-ResNet::ConvNorm::ConvNorm(const Scope& scope, std::string_view conv, std::string_view bn, std::int64_t in,
-                           std::int64_t out, const Conv2d::Options& options, double initial_gain)
-    : conv(scope.at(conv), in, out, options), bn(scope.at(bn), out, {.initial_gain = initial_gain}) {}
 
 ResNet::Block::Block(const Scope& scope, bool bottleneck, std::int64_t in, std::int64_t inner,
                      std::int64_t out, std::int64_t stride)
@@ -20,10 +17,10 @@ ResNet::Block::Block(const Scope& scope, bool bottleneck, std::int64_t in, std::
   if (bottleneck) {
     layers.emplace_back(scope, "conv1", "bn1", in, inner, point(1));
     layers.emplace_back(scope, "conv2", "bn2", inner, inner, Conv2d::Options{.stride = stride});
-    layers.emplace_back(scope, "conv3", "bn3", inner, out, point(1), 0);
+    layers.emplace_back(scope, "conv3", "bn3", inner, out, point(1), kFromZero);
   } else {
     layers.emplace_back(scope, "conv1", "bn1", in, out, Conv2d::Options{.stride = stride});
-    layers.emplace_back(scope, "conv2", "bn2", out, out, Conv2d::Options{}, 0);
+    layers.emplace_back(scope, "conv2", "bn2", out, out, Conv2d::Options{}, kFromZero);
   }
 }
 
@@ -34,8 +31,8 @@ Var ResNet::Block::operator()(const Var& x, const Pass& pass) const {
   return relu(add(residual, shortcut ? (*shortcut)(x, pass, Activation::none) : x));
 }
 
-std::vector<ResNet::ConvNorm> ResNet::make_stem(const Scope& scope, bool deep, const NetworkTask& task,
-                                                const NetworkSize& size) {
+std::vector<ConvNorm> ResNet::make_stem(const Scope& scope, bool deep, const NetworkTask& task,
+                                        const NetworkSize& size) {
   const std::int64_t half = size.channels(32), out = size.channels(64);
   std::vector<ConvNorm> stem;
   if (deep) {

@@ -2,20 +2,11 @@
 #include <optional>
 #include <vector>
 
-#include "layers/conv.h"
+#include "layers/conv_norm.h"
 #include "layers/linear.h"
 #include "layers/models/network.h"
-#include "layers/norm.h"
 
 namespace ssn {
-
-/// Images of this many pixels a side and more are halved twice before the first stage of a network for
-/// ImageNet (by a 7×7 convolution with stride 2 and a max pool of 3×3 with stride 2); smaller ones are not (a
-/// 3×3 convolution), as in the networks for CIFAR.
-constexpr std::int64_t kLargeImage = 64;
-inline bool is_large(const NetworkTask& task) {
-  return std::min(task.height, task.width) >= kLargeImage;
-}
 
 /// The residual networks for ImageNet (He et al., 2016, section 4.1): four stages of blocks, all but the
 /// first of which halve the image; mean over the image, classifier. A basic block has two 3×3 convolutions of
@@ -36,16 +27,6 @@ class ResNet : public Network {
   Var forward(const NetworkInput& input, const Pass& pass) const override;
 
  private:
-  struct ConvNorm {
-    ConvNorm(const Scope& scope, std::string_view conv, std::string_view bn, std::int64_t in,
-             std::int64_t out, const Conv2d::Options& options, double initial_gain = 1);
-    Var operator()(const Var& x, const Pass& pass, Activation activation) const {
-      return bn(conv(x), pass, activation);
-    }
-
-    Conv2d conv;
-    BatchNorm bn;
-  };
   struct Block {
     Block(const Scope& scope, bool bottleneck, std::int64_t in, std::int64_t inner, std::int64_t out,
           std::int64_t stride);

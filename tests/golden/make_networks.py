@@ -6,6 +6,7 @@
 Made by hand, with PyTorch 1.13 and torchvision 0.14. The networks are torchvision's own classes, cut to a
 NetworkSize: every inner count of channels times `width`, `removed` blocks fewer in each stage.
 """
+import functools
 import math
 import os
 import re
@@ -75,7 +76,7 @@ def write(name, attributes, model, rename, inputs, labels):
     loss.backward()
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "networks", name + ".h5")
     with h5py.File(path, "w", libver="latest") as file:
-        for key, value in {"seed": 1, "step": 0, "first": 0, "size_width": 1.0, "size_removed": 0, **attributes}.items():
+        for key, value in {"seed": SEED, "step": STEP, "first": FIRST, "size_width": 1.0, "size_removed": 0, **attributes}.items():
             file.attrs[key] = value
 
         def dataset(key, value):
@@ -125,6 +126,84 @@ def resnet(name, network, model, size, batch, side):
     image_network(name, network, model, rename, batch, side, side + 1, 7, size)
 
 
+def philox(seed, stream, index):
+    """The four words of a draw (runtime/random.h)."""
+    c = [index & 0xffffffff, index >> 32, stream & 0xffffffff, stream >> 32]
+    k0, k1 = seed & 0xffffffff, seed >> 32
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(b >> 32) ^ c[1] ^ k0, b & 0xffffffff, (a >> 32) ^ c[3] ^ k1, a & 0xffffffff]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xffffffff, (k1 + 0xBB67AE85) & 0xffffffff
+    return c
+
+
+def stream_of(text):
+    h = 14695981039346656037
+    for byte in text.encode():
+        h = (h ^ byte) * 1099511628211 % 2**64
+    return h
+
+
+SEED, STEP, FIRST = 5, 17, 3
+
+
+class Drop(nn.Module):
+    """Our dropout (kernels/dropout.h): of elements, or of whole samples."""
+    def __init__(self, name, rate, samples):
+        super().__init__()
+        self.stream, self.rate, self.samples = stream_of(f"{name}/{STEP}"), rate, samples
+
+    def forward(self, x):
+        if self.rate == 0:
+            return x
+        shape = [x.shape[0]] + [1] * (x.dim() - 1) if self.samples else list(x.shape)
+        count, first = math.prod(shape), FIRST * math.prod(shape[1:])
+        words = [philox(SEED, self.stream, u // 4)[u % 4] for u in range(first, first + count)]
+        keep = torch.tensor([w >= int(self.rate * 2**32) for w in words]).reshape(shape)
+        return x * keep / (1 - self.rate)
+
+
+def densenet(name, network, growth, blocks, size, batch, side):
+    model = torchvision.models.DenseNet(size.channels(growth), [size.blocks(b) for b in blocks],
+                                        size.channels(2 * growth), num_classes=7)
+    if side < 64:
+        model.features.conv0 = nn.Conv2d(3, size.channels(2 * growth), 3, padding=1, bias=False)
+        for stem in ("norm0", "relu0", "pool0"):
+            delattr(model.features, stem)
+
+    def rename(path):
+        path = path.replace("features.", "").replace("classifier", "fc")
+        path = re.sub(r"denseblock(\d+)\.denselayer(\d+)", lambda m: f"block{m[1]}.{int(m[2]) - 1}", path)
+        return path.replace("conv0", "conv1").replace("norm0", "bn1").replace("norm5", "bn").replace("norm", "bn")
+    image_network(name, network, model, rename, batch, side, side + 1, 7, size)
+
+
+def efficientnet(name, network, model, size, batch, side):
+    stages = model.features[1:-1]
+    for stage in stages:
+        del stage[size.blocks(len(stage)):]
+    narrow(model, size, {3, 7})
+    names, total, block = {}, sum(len(stage) for stage in stages), 0
+    for s, stage in enumerate(stages, 1):
+        for i, layer in enumerate(stage):
+            layer.stochastic_depth = Drop(f"stage{s}.{i}.drop", 0.2 * block / total, True)
+            block += 1
+            parts = ["expand", "depthwise", "se", "project"][-len(layer.block):]
+            for p, part in enumerate(parts):
+                at, to = f"features.{s}.{i}.block.{p}.", f"stage{s}.{i}."
+                if part == "se":
+                    names[at + "fc1"], names[at + "fc2"] = to + "squeeze", to + "excite"
+                else:
+                    bn = {"expand": "bn1", "depthwise": "bn2", "project": "bn3"}[part]
+                    names[at + "0"], names[at + "1"] = to + part, to + bn
+    model.classifier[0] = Drop("dropout", model.classifier[0].p, False)
+    last = len(model.features) - 1
+    names.update({"features.0.0": "conv1", "features.0.1": "bn1", f"features.{last}.0": "conv2",
+                  f"features.{last}.1": "bn2", "classifier.1": "fc"})
+    image_network(name, network, model, lambda path: names.get(path, path), batch, side, side + 1, 7, size)
+
+
+PUBLISHED_NORM = functools.partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
 MODELS = torchvision.models
 NETWORKS = {
     "resnet_18": lambda name: resnet(name, "resnet-18", MODELS.resnet18(num_classes=7), Size(1 / 32, 0), 3, 64),
@@ -132,6 +211,12 @@ NETWORKS = {
     "resnet_50": lambda name: resnet(name, "resnet-50", MODELS.resnet50(num_classes=7), Size(1 / 32, 2), 3, 65),
     "wide_resnet_50_2": lambda name: resnet(name, "wide-resnet-50-2", MODELS.wide_resnet50_2(num_classes=7),
                                             Size(1 / 32, 3), 3, 64),
+    "densenet_22_8": lambda name: densenet(name, "densenet-22-8", 8, (3, 3, 3), Size(1 / 2, 0), 4, 16),
+    "densenet_121": lambda name: densenet(name, "densenet-121", 32, (6, 12, 24, 16), Size(1 / 16, 10), 3, 64),
+    "efficientnet_b0": lambda name: efficientnet(
+        name, "efficientnet-b0", MODELS.efficientnet_b0(num_classes=7, norm_layer=PUBLISHED_NORM), Size(1 / 16, 1), 8, 32),
+    "efficientnet_b2": lambda name: efficientnet(
+        name, "efficientnet-b2", MODELS.efficientnet_b2(num_classes=7, norm_layer=PUBLISHED_NORM), Size(1 / 16, 4), 8, 33),
 }
 
 if __name__ == "__main__":
