@@ -90,15 +90,14 @@ void EncodedSamples::for_each(std::int64_t n, Use&& use) const {
   std::int64_t failed = n;
   std::exception_ptr error;
   const auto work = [&] {
-    Worker worker(*this);
-    for (std::int64_t i; (i = next++) < n;) {
-      try {
-        use(worker, i);
-      } catch (...) {
-        next = n;  // those before are in hand already
-        const std::scoped_lock lock(mutex);
-        if (i < failed) failed = i, error = std::current_exception();
-      }
+    std::int64_t i = n;
+    try {
+      Worker worker(*this);
+      while ((i = next++) < n) use(worker, i);
+    } catch (...) {
+      next = n;  // those before are in hand already
+      const std::scoped_lock lock(mutex);
+      if (!error || i < failed) failed = i, error = std::current_exception();
     }
   };
   {

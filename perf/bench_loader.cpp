@@ -24,10 +24,10 @@ struct Settings {
 
 Settings parse(const std::vector<std::string>& arguments) {
   Settings s;
-  Options options("bench_loader", "Reads a folder of images, one epoch a round, as for training.",
-                  "bench_loader --data /tmp/images --make 1000 --size 224 --threads 2");
-  options.add("data", s.data, "DIR", "the folder")
-      .add("make", s.make, "N", "if it is not there, make it: N images of 500x375 pixels",
+  Options options("bench_loader", "Reads image files, one epoch a round, as for training.",
+                  "bench_loader --data folder:/tmp/images --make 1000 --size 224 --threads 2");
+  options.add("data", s.data, "SPEC", "folder:DIR or packed:DIR")
+      .add("make", s.make, "N", "if the folder is not there, make it: N images of 500x375 pixels",
            between(0, 1 << 20))
       .add("size", s.size, "PIXELS", "height and width of the result", at_least(1))
       .add("threads", s.threads, "N", "threads that decode", at_least(1))
@@ -37,7 +37,7 @@ Settings parse(const std::vector<std::string>& arguments) {
     fmt::print("{}", options.help());
     std::exit(0);
   }
-  check_usage(!s.data.empty(), "bench_loader", "which folder? Give --data DIR");
+  check_usage(!s.data.empty(), "bench_loader", "which images? Give --data folder:DIR");
   return s;
 }
 
@@ -74,11 +74,12 @@ void make_folder(const std::string& directory, std::int64_t count) {
 }
 
 int run(const Settings& s) {
-  if (s.make > 0 && !fs::exists(s.data)) make_folder(s.data, s.make);
-  const Dataset data = load_dataset(
-      "folder:" + s.data, {.input = ImageSize{3, s.size, s.size},
-                           .threads = s.threads,
-                           .facts = DataFacts{.input = {{3, s.size, s.size}, 10}, .normalization = {}}});
+  const std::string directory = s.data.substr(s.data.find(':') + 1);
+  if (s.make > 0 && !fs::exists(directory)) make_folder(directory, s.make);
+  const Dataset data =
+      load_dataset(s.data, {.input = ImageSize{3, s.size, s.size},
+                            .threads = s.threads,
+                            .facts = DataFacts{.input = {{3, s.size, s.size}, 10}, .normalization = {}}});
   const Loader loader(data.train, {.batch = s.batch});
   std::vector<double> rates;
   std::clock_t cpu = 0;

@@ -15,17 +15,20 @@ while [[ $# -gt 0 ]]; do
   esac
   shift 2
 done
-for program in bench_loader bench_step; do
-  [[ -x $build/perf/$program ]] || { echo "loader.sh: no $program in $build/perf: build it, or give --build" >&2; exit 2; }
+for program in ssn perf/bench_loader perf/bench_step; do
+  [[ -x $build/$program ]] || { echo "loader.sh: no $build/$program: build it, or give --build" >&2; exit 2; }
 done
 command -v djpeg > /dev/null || { echo "loader.sh: no djpeg: apt-get install libjpeg-turbo-progs" >&2; exit 2; }
 
 lscpu | sed -n 's/^Model name: *//p'
 for size in 64 224; do
   for threads in 1 2; do
-    "$build/perf/bench_loader" --data "$data" --make "$images" --size $size --threads $threads --rounds "$rounds"
+    "$build/perf/bench_loader" --data "folder:$data" --make "$images" --size $size --threads $threads --rounds "$rounds"
   done
 done
+echo "the same from packed files:"
+"$build/ssn" pack --data "folder:$data" --out "$data-packed" --overwrite --quiet
+"$build/perf/bench_loader" --data "packed:$data-packed" --size 64 --threads 1 --rounds "$rounds"
 
 # djpeg is a process an image; what starting it takes is measured on the smallest image, and taken off.
 files=$(find "$data/train" -name '*.jpg')
@@ -45,10 +48,16 @@ for scale in 1/1 1/2 1/4 1/8; do
     'BEGIN {printf "djpeg -scale %s: %.3f CPU ms an image (starting the process, %.3f, taken off)\n", f, 1e3 * (w - s) / n, 1e3 * s / n}'
 done
 
-for model in resnet-18 resnet-50; do
-  "$build/perf/bench_step" --model $model --size 64 --batch 32 --threads 2 --steps 5 --warmup 1 --classes 1000 |
-    /usr/bin/python3 -c 'import json, statistics, sys
-r = json.load(sys.stdin)
-print("%s at 64x64, 2 threads: %.0f images/s" % (r["model"], 1e3 * r["batch"] / statistics.median(r["step_ms"])))'
-done
+/usr/bin/python3 - "$build/perf/bench_step" << 'END'
+import json, resource, statistics, subprocess, sys
+batch, steps, warmup = 32, 5, 1
+for model in ("resnet-18", "resnet-50"):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    flags = f"--model {model} --size 64 --classes 1000 --threads 2 --batch {batch} --steps {steps} --warmup {warmup}"
+    result = json.loads(subprocess.run([sys.argv[1], *flags.split()], check=True, capture_output=True).stdout)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(f"{model} at 64x64, a training step on 2 threads: {1e3 * cpu / (warmup + 2 * steps) / batch:.1f} CPU ms an image, "
+          f"{1e3 * batch / statistics.median(result['step_ms']):.0f} images/s")
+END
 echo "load when it ended: $(cut -d' ' -f1-3 /proc/loadavg)"
