@@ -2,14 +2,16 @@
 
 #include <array>
 #include <set>
+#include <string_view>
 
 #include "runtime/random.h"
 
 namespace ssn {
 namespace {
 
-constexpr std::int64_t kGenders = 4, kNouns = 12, kVerbs = 8;  // nouns and verbs of each gender
-constexpr std::int64_t kArticles = 3, kAdjectives = 20, kTopics = 3;
+constexpr std::int64_t kGenders = 4, kNouns = 4;  // nouns of each gender
+constexpr std::int64_t kAdjectives = 8, kVerbs = 10;
+constexpr std::int64_t kHabits = 2;  // adjectives and verbs of a noun, objects of a verb
 /// By gender and number.
 constexpr std::array<std::array<std::string_view, 2>, kGenders> kEndings = {
     {{"a", "as"}, {"o", "os"}, {"un", "une"}, {"ir", "iri"}}};
@@ -25,9 +27,12 @@ class Draws {
   std::uint64_t next_;
 };
 
+using Habits = std::array<std::int64_t, kHabits>;
+
 struct Noun {
-  std::int64_t gender = 0, number = 0;
-  std::string stem = {};
+  std::string stem;
+  std::int64_t gender = 0;
+  Habits adjectives = {}, verbs = {};
 };
 
 class Language {
@@ -38,16 +43,15 @@ class Language {
  private:
   struct Verb {
     std::string stem;
-    std::int64_t object = 0;  // the gender it wants
+    Habits objects = {};
   };
-  std::string agreeing(const std::string& stem, const Noun& noun) const {
-    return stem + std::string(kEndings[noun.gender][noun.number]);
-  }
-  void phrase(Draws& draws, Noun noun, std::string& to) const;
+  void phrase(Draws& draws, const std::string& article, const Noun& noun, std::int64_t number,
+              std::string& to) const;
 
-  std::vector<std::string> articles_, adjectives_;
-  std::vector<std::vector<std::string>> nouns_;  // of each gender
-  std::vector<std::vector<Verb>> verbs_;         // by their subject's gender
+  std::string definite_, indefinite_;
+  std::vector<std::string> adjectives_;
+  std::vector<Noun> nouns_;
+  std::vector<Verb> verbs_;
 };
 
 Language::Language(std::uint64_t seed) {
@@ -64,42 +68,38 @@ Language::Language(std::uint64_t seed) {
       if (used.insert(text).second) return text;
     }
   };
-  for (std::int64_t i = 0; i < kArticles; ++i) articles_.push_back(stem(1));
+  const auto habits = [&](std::int64_t n) {
+    Habits result{};
+    for (std::int64_t& habit : result) habit = draws.below(n);
+    return result;
+  };
+  definite_ = stem(1), indefinite_ = stem(1);
   for (std::int64_t i = 0; i < kAdjectives; ++i) adjectives_.push_back(stem(3));
-  nouns_.resize(kGenders), verbs_.resize(kGenders);
-  for (std::int64_t gender = 0; gender < kGenders; ++gender) {
-    for (std::int64_t i = 0; i < kNouns; ++i) nouns_[gender].push_back(stem(2));
-    for (std::int64_t i = 0; i < kVerbs; ++i) verbs_[gender].push_back({stem(3), draws.below(kGenders)});
-  }
+  for (std::int64_t i = 0; i < kGenders * kNouns; ++i)
+    nouns_.push_back({stem(2), i / kNouns, habits(kAdjectives), habits(kVerbs)});
+  for (std::int64_t i = 0; i < kVerbs; ++i) verbs_.push_back({stem(3), habits(std::ssize(nouns_))});
 }
 
 /// Article, perhaps an adjective, and the noun.
-void Language::phrase(Draws& draws, Noun noun, std::string& to) const {
-  to += agreeing(articles_[draws.below(kArticles)], noun) + " ";
-  if (draws.below(2) == 0) to += agreeing(adjectives_[draws.below(kAdjectives)], noun) + " ";
-  to += agreeing(noun.stem, noun);
+void Language::phrase(Draws& draws, const std::string& article, const Noun& noun, std::int64_t number,
+                      std::string& to) const {
+  const std::string_view ending = kEndings[noun.gender][number];
+  to.append(article).append(ending).append(" ");
+  if (draws.below(2) == 0)
+    to.append(adjectives_[noun.adjectives[draws.below(kHabits)]]).append(ending).append(" ");
+  to.append(noun.stem).append(ending);
 }
 
-/// What the document speaks of in that gender.
-Noun topic(Draws& draws, const std::vector<Noun>& topics, std::int64_t gender) {
-  Noun noun = topics[gender * kTopics + draws.below(kTopics)];
-  noun.number = draws.below(2);
-  return noun;
-}
-
+/// What one sentence ends with, the next begins with.
 std::string Language::document(Draws& draws) const {
-  std::vector<Noun> topics;
-  for (std::int64_t i = 0; i < kGenders * kTopics; ++i) {
-    const std::int64_t gender = i / kTopics;
-    topics.push_back({.gender = gender, .stem = nouns_[gender][draws.below(kNouns)]});
-  }
   std::string text;
+  std::int64_t subject = draws.below(std::ssize(nouns_)), number = draws.below(2);
   for (std::int64_t sentences = 6 + draws.below(8); sentences > 0; --sentences) {
-    const Noun subject = topic(draws, topics, draws.below(kGenders));
-    const Verb& verb = verbs_[subject.gender][draws.below(kVerbs)];
-    phrase(draws, subject, text);
-    text += " " + verb.stem + (subject.number == 0 ? "et " : "ent ");
-    phrase(draws, topic(draws, topics, verb.object), text);
+    phrase(draws, definite_, nouns_[subject], number, text);
+    const Verb& verb = verbs_[nouns_[subject].verbs[draws.below(kHabits)]];
+    text += " " + verb.stem + (number == 0 ? "et " : "ent ");
+    subject = verb.objects[draws.below(kHabits)], number = draws.below(2);
+    phrase(draws, indefinite_, nouns_[subject], number, text);
     text += sentences % 4 == 0 ? ".\n" : ". ";
   }
   return text;

@@ -17,9 +17,12 @@ enum Purpose : std::int64_t { kPlace, kFate, kPiece };
 
 }  // namespace
 
-TextSamples::TextSamples(TokenDocuments documents, std::shared_ptr<const Vocabulary> vocabulary,
+TextSamples::TextSamples(const TokenDocuments& documents, std::shared_ptr<const Vocabulary> vocabulary,
                          std::int64_t length)
-    : tokens_(std::move(documents.tokens)), begins_{0}, vocabulary_(std::move(vocabulary)), length_(length) {
+    : tokens_(Tensor::of<std::int32_t>({std::ssize(documents.tokens)}, documents.tokens)),
+      begins_{0},
+      vocabulary_(std::move(vocabulary)),
+      length_(length) {
   check_usage(length > kSpecial, "text", "--length {} is too short; a sequence has [CLS], [SEP] and a token",
               length);
   for (const std::int64_t end : documents.ends)
@@ -59,7 +62,7 @@ Batch TextSamples::make(std::span<const std::int32_t> samples, const Random& ran
     const std::int64_t sample = samples[i], count = stretch(sample);
     std::int32_t* row = batch.tokens.data<std::int32_t>() + i * length_;
     row[0] = vocabulary_->first();
-    std::copy_n(tokens_.begin() + begins_[sample], count, row + 1);
+    std::copy_n(tokens_.data<std::int32_t>() + begins_[sample], count, row + 1);
     row[count + 1] = vocabulary_->separator();
     batch.lengths.data<std::int32_t>()[i] = static_cast<std::int32_t>(count + kSpecial);
     std::int64_t which = 0;

@@ -22,7 +22,8 @@ struct TokenDocuments {
 class TextSamples : public SampleSet {
  public:
   /// length >= 3.
-  TextSamples(TokenDocuments documents, std::shared_ptr<const Vocabulary> vocabulary, std::int64_t length);
+  TextSamples(const TokenDocuments& documents, std::shared_ptr<const Vocabulary> vocabulary,
+              std::int64_t length);
 
   std::int64_t size() const override { return std::ssize(begins_) - 1; }
   std::int64_t labels_of(std::int64_t sample) const override;
@@ -32,7 +33,7 @@ class TextSamples : public SampleSet {
   std::int64_t stretch(std::int64_t sample) const { return begins_[sample + 1] - begins_[sample]; }
   std::vector<std::int64_t> masked_places(std::int64_t sample, const Random& random) const;
 
-  std::vector<std::int32_t> tokens_;
+  Tensor tokens_;                     // i32
   std::vector<std::int64_t> begins_;  // of the samples' stretches in tokens_, and their end
   std::shared_ptr<const Vocabulary> vocabulary_;
   std::int64_t length_;
