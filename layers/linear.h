@@ -6,8 +6,15 @@ namespace ssn {
 /// y (rows, out) = x (rows, in) wᵀ + bias. The weight may be shared, the bias is the layer's own.
 class Linear {
  public:
-  Linear(const Scope& scope, std::int64_t in, std::int64_t out);
-  Var operator()(const Var& x) const { return bias_add(linear(x, weight_.use()), bias_); }
+  struct Options {
+    double deviation = 0;    // of the weight's start values; 0: sqrt(2 / in)
+    bool decay_bias = true;  // whether weight decay takes the bias too
+  };
+  Linear(const Scope& scope, std::int64_t in, std::int64_t out, const Options& options);
+  Linear(const Scope& scope, std::int64_t in, std::int64_t out) : Linear(scope, in, out, Options()) {}
+  Var operator()(const Var& x) const { return linear(x, weight_.use(), bias_); }
+  /// With GELU behind it.
+  Var gelu(const Var& x) const { return bias_gelu(linear(x, weight_.use()), bias_); }
 
  private:
   Weight weight_;

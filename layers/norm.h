@@ -30,4 +30,17 @@ class BatchNorm {
   Tensor running_mean_, running_var_;
 };
 
+/// Layer normalisation over the last axis. No weight decay, as BERT is trained.
+class LayerNorm {
+ public:
+  LayerNorm(const Scope& scope, std::int64_t width, double eps);
+  Var operator()(const Var& x) const { return layer_norm(x, gain_, bias_, eps_); }
+  /// Of x + r.
+  Var of_sum(const Var& x, const Var& r) const { return add_layer_norm(x, r, gain_, bias_, eps_); }
+
+ private:
+  Var gain_, bias_;
+  double eps_;
+};
+
 }  // namespace ssn

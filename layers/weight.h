@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "autograd/var.h"
@@ -18,6 +19,7 @@ struct WeightRequest {
   Shape shape;
   std::int64_t fan_in;
   bool norm_follows = false;  // the scale of the weight does not matter
+  double deviation = 0;       // of the start values, without sharing; 0: sqrt(2 / fan_in)
 };
 
 /// Answers requests for weights: the only thing a layer knows about parameter sharing.
@@ -28,6 +30,8 @@ class WeightFactory {
   virtual int request(WeightRequest request) = 0;
   /// The weight for one use: once a forward pass (a recurrent layer: once a sequence).
   virtual Var use(int number) = 0;
+  /// Of the start values: for those that a layer draws itself.
+  virtual std::uint64_t seed() const = 0;
 };
 
 /// A layer's handle to its weight.

@@ -2,20 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "runtime/random.h"
 
 namespace ssn {
 namespace {
-double kaiming(std::int64_t fan_in) {
-  return std::sqrt(2.0 / static_cast<double>(fan_in));
+/// What the layer's weight would start with without sharing.
+double own_deviation(const PlannedLayer& layer) {
+  return layer.deviation > 0 ? layer.deviation : std::sqrt(2.0 / static_cast<double>(layer.fan_in));
 }
 
 /// Of all parameters of a group: the start deviation.
 double deviation(const Plan& plan, int group) {
-  std::int64_t fan_in = 1;
-  for (const int l : plan.groups[group].layers) fan_in = std::max(fan_in, plan.layers[l].fan_in);
-  return kaiming(fan_in);
+  double least = std::numeric_limits<double>::infinity();
+  for (const int l : plan.groups[group].layers) least = std::min(least, own_deviation(plan.layers[l]));
+  return least;
 }
 
 Parameters::Init projection(const Plan& plan, const std::string& stream) {
@@ -142,7 +144,7 @@ double layer_gain(const Plan& plan, int layer) {
   const Gain gain = plan.options.gain;
   const bool unshared = l.method == Method::exact && !l.resized() && plan.groups[l.group].layers.size() == 1;
   if (unshared || gain == Gain::off || (gain == Gain::automatic && l.norm_follows)) return 1;
-  const double whole = kaiming(l.fan_in) / std::sqrt(mean_square(plan, layer));
+  const double whole = own_deviation(l) / std::sqrt(mean_square(plan, layer));
   return gain == Gain::on ? whole : std::min(whole, 1.0);
 }
 

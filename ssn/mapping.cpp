@@ -50,6 +50,21 @@ std::pair<WeightKind, std::vector<std::int64_t>> kind_and_shape_of(const WeightR
   return {layer.kind, {layer.shape.begin(), layer.shape.end()}};
 }
 
+/// The layer's name without the number of its block, which is what the last part before the layer's own ends
+/// with: "layer.*.conv1" of "layer.3.conv1", "denselayer*.conv1" of "denselayer3.conv1".
+std::string name_in_block(std::string_view name) {
+  std::size_t end = name.rfind('.');
+  while (end != std::string_view::npos && end > 0) {
+    const std::size_t start = name.find_last_not_of("0123456789", end - 1) + 1;  // npos + 1 is 0
+    if (start < end) return fmt::format("{}*{}", name.substr(0, start), name.substr(end));
+    end = name.rfind('.', end - 1);
+  }
+  return std::string(name);
+}
+std::pair<std::string, std::vector<std::int64_t>> place_and_shape_of(const WeightRequest& layer) {
+  return {name_in_block(layer.name), {layer.shape.begin(), layer.shape.end()}};
+}
+
 /// What the labels say of these layers.
 std::vector<int> labelled(const Mapping& mapping, std::span<const WeightRequest> layers) {
   const std::string source =
@@ -155,6 +170,7 @@ std::vector<int> assign_groups(const Mapping& mapping, std::span<const WeightReq
                   count);
       return groups_by(random_groups(count, wanted, seed), itself);
     case MappingKind::shape: label = groups_by(layers, kind_and_shape_of); break;
+    case MappingKind::albert: label = groups_by(layers, place_and_shape_of); break;
     case MappingKind::type: label = groups_by(layers, kind_of); break;
     case MappingKind::learned:
       check_usage(wanted <= count, "mapping", "{} groups for {} layers: at most one group a layer", wanted,

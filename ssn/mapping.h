@@ -17,13 +17,15 @@ enum class MappingKind : std::uint8_t {
   random,   // into P groups by chance, none empty
   shape,    // a group for each kind and shape
   type,     // a group for each kind
+  albert,   // the same layer of all blocks, as ALBERT's (Lan et al., 2020): a group for each name without the
+            // block's number, and shape; so is every layer outside of blocks
   file,     // as a mapping file says
   learned,  // by what a preliminary training found (ssn/search.h); one group needs none and is `single`
 };
 template <>
 struct Names<MappingKind> {
-  static constexpr std::string_view what = "mapping",
-                                    values[] = {"single", "random", "shape", "type", "file", "learned"};
+  static constexpr std::string_view what = "mapping", values[] = {"single", "random", "shape",  "type",
+                                                                  "albert", "file",   "learned"};
 };
 /// Layer names → group numbers (any that are not negative; they may have gaps).
 using Labels = std::map<std::string, int, std::less<>>;

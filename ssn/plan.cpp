@@ -78,7 +78,8 @@ Plan frame(std::span<const WeightRequest> requests, std::int64_t ordinary, const
                            .group = group,
                            .method = Method::exact,
                            .offsets = {},
-                           .norm_follows = r.norm_follows});
+                           .norm_follows = r.norm_follows,
+                           .deviation = r.deviation});
     plan.shareable += r.shape.size();
   }
   plan.original = plan.shareable + ordinary;

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "layers/weight.h"
+#include "runtime/names.h"
 #include "ssn/allocation.h"
 #include "ssn/budget.h"
 #include "ssn/mapping.h"
-#include "runtime/names.h"
 
 namespace ssn {
 
@@ -111,6 +111,7 @@ struct PlannedLayer {
   std::int64_t tiles = 1;           // upsample by mask or repeat: copies of the group, the last perhaps cut
   std::int64_t rows = 0, cols = 0;  // of each template, where these are resized; 0: they are not
   bool norm_follows = false;
+  double deviation = 0;  // as requested
 
   std::int64_t size() const { return shape.size(); }
   bool resized() const { return rows > 0; }

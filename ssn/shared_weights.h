@@ -47,6 +47,7 @@ class SharedWeights final : public WeightFactory {
   /// Declares a use, unless nothing is recorded; within recomputed(), in its first run. Its group is complete
   /// when every declared use that is still alive has added its gradient.
   Var use(int number) override;
+  std::uint64_t seed() const override { return options_.seed; }
 
   /// `callback(group)` when the group's gradient is complete, in backward() or, for groups of which some use
   /// got no gradient, in finish_backward() in the order of the groups: once a group and step, in an order

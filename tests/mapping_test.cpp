@@ -69,6 +69,31 @@ TEST(MappingTest, KindsKnowTheirGroups) {
   EXPECT_NE(usage_error_of([] { groups_of({MappingKind::type, -1}); }).find("-1"), std::string::npos);
 }
 
+TEST(MappingTest, AlbertSharesTheSamePlaceOfAllBlocks) {
+  const std::vector<WeightRequest> layers = {layer("stem1.conv", {4, 3}),
+                                             layer("layer1.0.conv1", {4, 4}),
+                                             layer("layer1.0.fc", {4, 4}),
+                                             layer("layer1.10.conv1", {4, 4}),
+                                             layer("layer1.10.fc", {4, 4}),
+                                             layer("layer2.0.conv1", {4, 4}),
+                                             layer("layer2.1.conv1", {5, 4}),  // not the shape of the other
+                                             layer("dense1.unit2.a", {4, 4}),
+                                             layer("dense1.unit31.a", {4, 4}),
+                                             layer("encoder.layer.0.attention.query", {2, 2}),
+                                             layer("encoder.layer.1.attention.query", {2, 2}),
+                                             layer("encoder.layer.1.attention.key", {2, 2}),
+                                             layer("fc1", {4, 4}),
+                                             layer("fc2", {4, 4}),
+                                             layer(".7.", {4, 4}),
+                                             layer("", {4, 4})};
+  EXPECT_EQ(assign_groups({MappingKind::albert}, layers, 3),
+            (Groups{0, 1, 2, 1, 2, 3, 4, 5, 5, 6, 6, 7, 8, 9, 10, 11}));
+  EXPECT_NE(usage_error_of([&] {
+              assign_groups({MappingKind::albert, 2}, layers, 3);
+            }).find("'albert' gives 12 groups, but 2 are asked for"),
+            std::string::npos);
+}
+
 TEST(MappingTest, LabelsAreRenumberedByAppearance) {
   const Labels labels{{"conv1", 40}, {"conv2", 7}, {"conv3", 40}, {"fc1", 0}, {"rnn", 7}};
   for (const MappingKind kind : {MappingKind::file, MappingKind::learned}) {
@@ -123,7 +148,7 @@ TEST(MappingTest, LearnedNeedsItsSearchUnlessOneGroupIsWanted) {
 }
 
 TEST(MappingTest, AMappingIsAKindOrAFile) {
-  for (const char* name : {"single", "random", "shape", "type", "learned"})
+  for (const char* name : {"single", "random", "shape", "type", "albert", "learned"})
     EXPECT_EQ(name_of(parse_mapping(name).kind), name);
   const std::string error = usage_error_of([] { parse_mapping("randon"); });
   EXPECT_NE(error.find("'randon' is neither a mapping (did you mean 'random'?) nor a file"),

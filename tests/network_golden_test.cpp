@@ -41,7 +41,10 @@ NetworkInput input_of(const Hdf5File& file, DType dtype) {
   const auto read = [&](const std::string& name) {
     return file.exists("in/" + name) ? file.read("in/" + name) : Tensor();
   };
-  NetworkInput input{.tokens = read("tokens"), .lengths = read("lengths"), .predicted = read("predicted")};
+  NetworkInput input{.tokens = read("tokens"),
+                     .lengths = read("lengths"),
+                     .predicted = read("predicted"),
+                     .segments = read("segments")};
   if (const Tensor images = read("images")) input.images = images.to(dtype);
   return input;
 }
@@ -73,10 +76,11 @@ class NamedNetwork {
   }
 
   void step(const Hdf5File& file) {
-    const Pass pass{.training = true,
-                    .seed = static_cast<std::uint64_t>(file.attribute<std::int64_t>("", "seed")),
-                    .step = file.attribute<std::int64_t>("", "step"),
-                    .first = file.attribute<std::int64_t>("", "first")};
+    const Pass pass{
+        .training = !file.has_attribute("", "training") || file.attribute<std::int64_t>("", "training") != 0,
+        .seed = static_cast<std::uint64_t>(file.attribute<std::int64_t>("", "seed")),
+        .step = file.attribute<std::int64_t>("", "step"),
+        .first = file.attribute<std::int64_t>("", "first")};
     const Tensor labels = file.read("in/labels");
     logits = network->forward(input_of(file, parameters.dtype()), pass);
     loss = cross_entropy(logits, labels, 0, 1.0 / static_cast<double>(labels.size()));

@@ -132,6 +132,65 @@ TEST(Networks, wrn_50_2_trains_on_a_small_image) {
   }
 }
 
+std::int64_t trained(const std::string& name, const NetworkTask& task, const PlanOptions& options) {
+  Parameters parameters;
+  SharedWeights weights(parameters, options);
+  const auto network = make_network(name, task, {weights, parameters});
+  weights.build();
+  return weights.plan().total;
+}
+
+// The published BERT models (Devlin et al., 2019: 110M and 340M) have 109,482,240 and 335,141,888 parameters
+// with a pooler (w² + w) and without the head (w² + w, a norm of 2w and a bias for each of 30,522 tokens),
+// which ours has instead. As counted by PyTorch for bert-base-uncased and bert-large-uncased.
+TEST(Networks, bert_counts_to_the_last_parameter) {
+  const NetworkTask task{.length = 512, .vocabulary = 30'522};
+  const auto encoder_and_pooler = [&](const std::string& name, std::int64_t w) {
+    return dense_plan(name, task).original - (2 * w + task.vocabulary);
+  };
+  EXPECT_EQ(encoder_and_pooler("bert-base", 768), 109'482'240);
+  EXPECT_EQ(encoder_and_pooler("bert-large", 1024), 335'141'888);
+  const Plan plan = dense_plan("bert-base", task);
+  EXPECT_EQ(plan.original, 109'514'298);
+  // 12 layers of 4 w² and 2 · 4 w², and the head's w²
+  EXPECT_EQ(plan.shareable, 12 * 12 * 768 * 768 + 768 * 768);
+  EXPECT_EQ(plan.layers.size(), 12u * 6 + 1);
+  EXPECT_EQ(plan.layers[0].name, "encoder.layer.0.attention.query");
+  EXPECT_EQ(plan.layers[72].name, "head.dense");
+}
+
+// Lan et al. (2020), table 1: ALBERT base 12M, large 18M; 11,683,584 and 17,683,968 counted by PyTorch for
+// the models with a pooler (w² + w) and without the head. Our layers share their weights, but each has its
+// biases (4 w, 4 w, w) and norms (4 w) for itself, all but one layer's of which the published models do not
+// have. Head: 128 w + 128, a norm of 2 · 128 and a bias for each of 30,000 tokens.
+TEST(Networks, albert_counts_to_the_last_parameter) {
+  const NetworkTask task{.length = 512, .vocabulary = 30'000};
+  const auto published = [&](const std::string& name, std::int64_t w, std::int64_t layers) {
+    PlanOptions options{.budget = Budget::parse("largest")};
+    options.mapping.kind = MappingKind::albert;
+    const std::int64_t ours = trained(name, task, options), head = 128 * w + 128 + 2 * 128 + task.vocabulary;
+    return ours - (layers - 1) * 13 * w - head + w * w + w;
+  };
+  EXPECT_EQ(published("albert-base", 768, 12), 11'683'584);
+  EXPECT_EQ(published("albert-large", 1024, 24), 17'683'968);
+}
+
+TEST(Networks, transformers_that_are_not) {
+  const auto message = [](const std::string& name, const NetworkTask& task) -> std::string {
+    try {
+      dense_plan(name, task);
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  const NetworkTask text{.length = 8, .vocabulary = 20}, images{1, 8, 8, 10};
+  EXPECT_NE(message("bert-2-100", text).find("a multiple of 64, found 100"), std::string::npos);
+  EXPECT_NE(message("bert-2-128", images).find("bert-2-128 reads text"), std::string::npos);
+  EXPECT_NE(message("wrn-10-1", text).find("wrn-10-1 reads images"), std::string::npos);
+  EXPECT_NE(message("bert-bse", text).find("did you mean 'bert-base'"), std::string::npos);
+}
+
 // Zagoruyko and Komodakis (2016), table 9 and He et al. (2016), section 4.2; multiply-adds.
 TEST(Networks, take_the_known_number_of_flops) {
   const NetworkTask cifar{3, 32, 32, 10};

@@ -20,6 +20,7 @@ namespace {
 /// Takes requests down.
 class Notebook : public WeightFactory {
  public:
+  std::uint64_t seed() const override { return 0; }
   int request(WeightRequest request) override {
     requests.push_back(std::move(request));
     return static_cast<int>(requests.size()) - 1;

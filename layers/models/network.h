@@ -40,6 +40,7 @@ struct NetworkInput {
   Tensor tokens = {};     // i32 (n, length)
   Tensor lengths = {};    // i32 (n): what lies behind in a row of tokens is padding, which nothing attends to
   Tensor predicted = {};  // i32 (m): the rows of (n · length), rising, whose token is to be predicted
+  Tensor segments = {};   // i32 (n, length): the sentence that a token is of; none: all of sentence 0
 };
 
 /// A network: its constructor asks a Scope for weights and parameters, forward() uses each weight once.

@@ -25,6 +25,7 @@ class Recorder : public WeightFactory {
     }
     return Var::constant(zeros_.slice(0, requests[static_cast<std::size_t>(number)].shape));
   }
+  std::uint64_t seed() const override { return 0; }
   std::vector<WeightRequest> requests;
 
  private:

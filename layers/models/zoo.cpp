@@ -7,6 +7,7 @@
 #include "layers/models/densenet.h"
 #include "layers/models/efficientnet.h"
 #include "layers/models/resnet.h"
+#include "layers/models/transformer.h"
 #include "layers/models/wrn.h"
 #include "runtime/text.h"
 
@@ -99,6 +100,40 @@ std::unique_ptr<Network> make_efficientnet(std::string_view name, const NetworkT
   return nullptr;
 }
 
+struct NamedTransformer {
+  const char* name;
+  int layers, width;
+};
+constexpr NamedTransformer kTransformers[] = {{"base", 12, 768}, {"large", 24, 1024}};
+
+std::unique_ptr<Network> make_transformer(std::string_view name, const NetworkTask& task, const Scope& scope,
+                                          const NetworkSize& size) {
+  for (const auto& [stem, architecture] : {std::pair("bert", &Transformer::Architecture::bert),
+                                           std::pair("albert", &Transformer::Architecture::albert)}) {
+    if (const auto n = numbers_behind(name, stem); n.size() == 2)
+      return std::make_unique<Transformer>(scope, architecture(n[0], n[1]), task, size);
+    for (const NamedTransformer& t : kTransformers)
+      if (name == fmt::format("{}-{}", stem, t.name))
+        return std::make_unique<Transformer>(scope, architecture(t.layers, t.width), task, size);
+  }
+  return nullptr;
+}
+
+bool reads_text(std::string_view name) {
+  return name.starts_with("bert-") || name.starts_with("albert-");
+}
+
+void check_task(std::string_view name, const NetworkTask& t) {
+  if (reads_text(name)) {
+    check_usage(t.length > 0 && t.vocabulary > 1, "network", "{} reads text, not images", name);
+    return;
+  }
+  check_usage(t.length == 0, "network", "{} reads images, not text", name);
+  check_usage(t.channels > 0 && t.height > 0 && t.width > 0 && t.classes > 1, "network",
+              "needs images of at least one pixel and two classes, found {}x{}x{} and {} classes", t.channels,
+              t.height, t.width, t.classes);
+}
+
 /// Names that can be meant by one that is not known.
 std::vector<std::string> suggestions() {
   std::vector<std::string> names = {"wrn-16-1",        "wrn-16-2",       "wrn-16-4", "wrn-28-10",
@@ -118,16 +153,17 @@ std::vector<std::string> network_names() {
   names.push_back("densenet-<depth>-<growth>");
   for (const NamedDenseNet& d : dense_nets()) names.push_back(fmt::format("densenet-{}", d.depth));
   for (int i = 0; i < kEfficientNets; ++i) names.push_back(fmt::format("efficientnet-b{}", i));
+  for (const char* stem : {"bert", "albert"}) {
+    for (const NamedTransformer& t : kTransformers) names.push_back(fmt::format("{}-{}", stem, t.name));
+    names.push_back(fmt::format("{}-<layers>-<width>", stem));
+  }
   return names;
 }
 
 std::unique_ptr<Network> make_network(std::string_view name, const NetworkTask& t, const Scope& scope,
                                       const NetworkSize& size) {
-  check_usage(t.length == 0, "network", "{} reads images, not text", name);
-  check_usage(t.channels > 0 && t.height > 0 && t.width > 0 && t.classes > 1, "network",
-              "needs images of at least one pixel and two classes, found {}x{}x{} and {} classes", t.channels,
-              t.height, t.width, t.classes);
-  for (const auto make : {make_residual, make_densenet, make_efficientnet})
+  check_task(name, t);
+  for (const auto make : {make_residual, make_densenet, make_efficientnet, make_transformer})
     if (auto network = make(name, t, scope, size)) return network;
   const std::string near = nearest_name(name, suggestions());
   fail_usage("network", "there is no network '{}'; {}known are {}", name,

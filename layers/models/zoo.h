@@ -10,7 +10,7 @@ namespace ssn {
 
 /// The network of this name, its weights and parameters asked for in `scope`. An unknown name is a UsageError
 /// with the nearest known one; so are images too small for it, and text for a network of
-/// images.
+/// images, or images for one of text.
 std::unique_ptr<Network> make_network(std::string_view name, const NetworkTask& task, const Scope& scope,
                                       const NetworkSize& size = {});
 /// Names and patterns that make_network knows, for help texts:

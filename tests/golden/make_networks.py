@@ -4,7 +4,8 @@
     /usr/bin/python3 make_networks.py [NAME...]
 
 Made by hand, with PyTorch 1.13 and torchvision 0.14. The networks are torchvision's own classes, cut to a
-NetworkSize: every inner count of channels times `width`, `removed` blocks fewer in each stage.
+NetworkSize: every inner count of channels times `width`, `removed` blocks fewer in each stage; transformers are
+written out, without dropout.
 """
 import functools
 import math
@@ -204,6 +205,70 @@ def efficientnet(name, network, model, size, batch, side):
 
 
 PUBLISHED_NORM = functools.partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        for name in ("query", "key", "value", "output"):
+            setattr(self, name, nn.Linear(width, width))
+        self.norm = nn.LayerNorm(width, 1e-12)
+
+    def forward(self, x, padding):
+        def split(y):
+            return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        q, k, v = split(self.query(x)), split(self.key(x)), split(self.value(x))
+        scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(padding[:, None, None, :], -math.inf)
+        return self.norm(x + self.output((scores.softmax(-1) @ v).transpose(1, 2).flatten(2)))
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.attention = Attention(width, heads)
+        self.intermediate, self.output = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm = nn.LayerNorm(width, 1e-12)
+
+    def forward(self, x, padding):
+        h = self.attention(x, padding)
+        return self.norm(h + self.output(nn.functional.gelu(self.intermediate(h))))
+
+
+class Transformer(nn.Module):
+    """BERT, or with embeddings of another width ALBERT, whose layers' weights are not shared here."""
+
+    def __init__(self, layers, width, heads, embedding, length, vocabulary):
+        super().__init__()
+        self.embeddings, self.encoder, self.head = nn.Module(), nn.Module(), nn.Module()
+        self.embeddings.word = nn.Embedding(vocabulary, embedding or width)
+        self.embeddings.position = nn.Embedding(length, embedding or width)
+        self.embeddings.segment = nn.Embedding(2, embedding or width)
+        self.embeddings.norm = nn.LayerNorm(embedding or width, 1e-12)
+        self.embeddings.projection = nn.Linear(embedding, width) if embedding else nn.Identity()
+        self.encoder.layer = nn.ModuleList(EncoderLayer(width, heads) for _ in range(layers))
+        self.head.dense = nn.Linear(width, embedding or width)
+        self.head.norm = nn.LayerNorm(embedding or width, 1e-12)
+        self.head.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, tokens, lengths, predicted, segments):
+        e, places = self.embeddings, torch.arange(tokens.shape[1])
+        h = e.projection(e.norm(e.word(tokens) + e.segment(segments) + e.position(places)))
+        for layer in self.encoder.layer:
+            h = layer(h, places >= lengths[:, None])
+        h = self.head.norm(nn.functional.gelu(self.head.dense(h.flatten(0, 1)[predicted])))
+        return h @ e.word.weight.T + self.head.bias
+
+
+def transformer(name, network, layers, width, heads, embedding, size, lengths, length):
+    vocabulary, longest = 50, max(lengths)
+    model = Transformer(layers, width, heads, embedding, length, vocabulary)
+    rows = [i * longest + j for i, n in enumerate(lengths) for j in range(n) if np.random.rand() < 0.4]
+    inputs = {"tokens": np.random.randint(0, vocabulary, (len(lengths), longest)), "lengths": np.array(lengths),
+              "predicted": np.array(rows), "segments": np.random.randint(0, 2, (len(lengths), longest))}
+    write(name, {"network": network, "length": length, "vocabulary": vocabulary, "training": 0, "size_width": size},
+          model, lambda path: path, {key: value.astype(np.int32) for key, value in inputs.items()},
+          labels(len(rows), vocabulary))
+
+
 MODELS = torchvision.models
 NETWORKS = {
     "resnet_18": lambda name: resnet(name, "resnet-18", MODELS.resnet18(num_classes=7), Size(1 / 32, 0), 3, 64),
@@ -217,6 +282,8 @@ NETWORKS = {
         name, "efficientnet-b0", MODELS.efficientnet_b0(num_classes=7, norm_layer=PUBLISHED_NORM), Size(1 / 16, 1), 8, 32),
     "efficientnet_b2": lambda name: efficientnet(
         name, "efficientnet-b2", MODELS.efficientnet_b2(num_classes=7, norm_layer=PUBLISHED_NORM), Size(1 / 16, 4), 8, 33),
+    "bert": lambda name: transformer(name, "bert-2-128", 2, 32, 2, 0, 0.25, [9, 5, 10], 12),
+    "albert": lambda name: transformer(name, "albert-2-192", 2, 24, 3, 16, 0.125, [7, 11, 1], 11),
 }
 
 if __name__ == "__main__":

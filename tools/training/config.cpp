@@ -36,7 +36,8 @@ void add_network_options(Options& options, TrainConfig& c) {
            "of one shape)",
            {"none", "reduced", "swrn"})
       .add("mapping", c.mapping, "NAME|FILE",
-           "how layers get their group: single, random, shape, type, learned, or a mapping file (ssn map)")
+           "how layers get their group: single, random, shape, type, albert (the same layer of all blocks), "
+           "learned, or a mapping file (ssn map)")
       .add("groups", c.groups, "P", "parameter groups, with --mapping random and learned",
            between(0, 1 << 20))
       .show_default("what the mapping gives")
