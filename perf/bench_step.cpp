@@ -1,5 +1,6 @@
-// Training steps of a network on random images, and where their time goes:
+// Training steps of a network on random images or text, and where their time goes:
 //   bench_step --model wrn-16-2 --batch 64 --budget dense --threads 2
+//   bench_step --model bert-2-768 --batch 8 --length 128 --vocabulary 30522
 // Prints one JSON object: milliseconds of every step, and by span (an operation, self time) in a traced
 // repetition.
 #include <fmt/format.h>
@@ -14,7 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autograd/optimizer.h"
-#include "layers/models/zoo.h"
+#include "layers/models/outline.h"
 #include "runtime/comm.h"
 #include "runtime/options.h"
 #include "runtime/parallel.h"
@@ -27,18 +28,26 @@ namespace {
 
 struct Settings {
   std::string model = "wrn-16-2", budget = "dense", weights = "eager";
-  std::int64_t batch = 64, size = 32, classes = 100, threads = 2, warmup = 3, steps = 20;
+  std::int64_t batch = 64, size = 32, classes = 100, length = 0, vocabulary = 30522;
+  std::int64_t threads = 2, warmup = 3, steps = 20;
+
+  NetworkTask task() const {
+    if (length > 0) return {.length = length, .vocabulary = vocabulary};
+    return {.channels = 3, .height = size, .width = size, .classes = classes};
+  }
 };
 
 Settings parse(const std::vector<std::string>& arguments) {
   Settings s;
-  Options options("bench_step", "Times training steps on random images.");
+  Options options("bench_step", "Times training steps on random images or text.");
   options.add("model", s.model, "NAME", "network")
       .add("budget", s.budget, "SIZE", "parameters of the group, or dense")
       .add("weights", s.weights, "POLICY", "what is kept of generated weights", {"eager", "lean"})
-      .add("batch", s.batch, "N", "images a step", at_least(1))
+      .add("batch", s.batch, "N", "samples a step", at_least(1))
       .add("size", s.size, "PIXELS", "height and width", at_least(1))
       .add("classes", s.classes, "N", "classes", at_least(2))
+      .add("length", s.length, "N", "tokens of a sample; 0: images", at_least(0))
+      .add("vocabulary", s.vocabulary, "N", "different tokens", at_least(2))
       .add("threads", s.threads, "N", "threads", at_least(1))
       .add("warmup", s.warmup, "N", "steps before the clock starts", at_least(0))
       .add("steps", s.steps, "N", "steps timed, and again traced", at_least(1));
@@ -53,24 +62,33 @@ class Training {
  public:
   explicit Training(const Settings& s)
       : weights_(parameters_, {.budget = Budget::parse(s.budget)}, value_named<WeightPolicy>(s.weights)),
-        network_(make_network(s.model, {3, s.size, s.size, s.classes}, {weights_, parameters_})),
-        images_(Tensor::empty({s.batch, s.size, s.size, 3}, DType::f32)),
-        labels_(Tensor::empty({s.batch}, DType::i32)) {
+        network_(make_network(s.model, s.task(), {weights_, parameters_})),
+        input_(zeros_for(s.task(), s.batch)) {
     weights_.build();
     parameters_.build();
     optimizer_ = make_optimizer({}, parameters_);
     const Random random(1, "bench_step");
     std::uint64_t draw = 0;
-    for (float& v : images_.span<float>()) v = static_cast<float>(random.normal(draw++));
-    for (std::int32_t& v : labels_.span<std::int32_t>())
-      v = static_cast<std::int32_t>(random.below(s.classes, draw++));
+    const auto fill = [&](const Tensor& t, std::int64_t below) {
+      for (std::int32_t& v : t.span<std::int32_t>())
+        v = static_cast<std::int32_t>(random.below(below, draw++));
+    };
+    if (s.length > 0) {
+      fill(input_.tokens, s.vocabulary);
+      labels_ = Tensor::empty(input_.predicted.shape(), DType::i32);
+      fill(labels_, s.vocabulary);
+    } else {
+      for (float& v : input_.images.span<float>()) v = static_cast<float>(random.normal(draw++));
+      labels_ = Tensor::empty({s.batch}, DType::i32);
+      fill(labels_, s.classes);
+    }
   }
 
   void step() {
     const Span span("step");
     parameters_.zero_gradients();
-    const Var loss = cross_entropy(network_->forward({.images = images_}, {.training = true}), labels_, 0,
-                                   1.0 / static_cast<double>(labels_.size()));
+    const Var loss = cross_entropy(network_->forward(input_, {.training = true, .step = ++steps_}), labels_,
+                                   0, 1.0 / static_cast<double>(labels_.size()));
     backward(loss);
     weights_.finish_backward();
     const Span optimizer("optimizer");
@@ -84,7 +102,9 @@ class Training {
   SharedWeights weights_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Optimizer> optimizer_;
-  Tensor images_, labels_;
+  NetworkInput input_;
+  Tensor labels_;
+  std::int64_t steps_ = 0;
 };
 
 double median(std::vector<double> values) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of a wide residual network on random images in PyTorch, channels last; see bench_step.
+"""Training steps in PyTorch, of a wide residual network on random images, channels last, or of BERT; see bench_step.
 
 Prints one JSON object with the milliseconds of every step.
 """
@@ -47,12 +47,46 @@ class WideResNet(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+class Bert(nn.Module):
+    def __init__(self, layers, width, length, vocabulary):
+        super().__init__()
+        self.word, self.position = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.segment = nn.Embedding(2, width)
+        self.norm, self.dropout = nn.LayerNorm(width, 1e-12), nn.Dropout(0.1)
+        layer = nn.TransformerEncoderLayer(width, width // 64, 4 * width, 0.1, "gelu", 1e-12, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers)
+        self.dense, self.head_norm = nn.Linear(width, width), nn.LayerNorm(width, 1e-12)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, tokens, predicted):
+        sentence = torch.zeros_like(tokens)
+        h = self.word(tokens) + self.position(torch.arange(tokens.shape[1])) + self.segment(sentence)
+        h = self.encoder(self.dropout(self.norm(h)), src_key_padding_mask=sentence.bool())
+        h = self.head_norm(F.gelu(self.dense(h.flatten(0, 1)[predicted])))
+        return F.linear(h, self.word.weight, self.bias)
+
+
+def training(args):
+    """The model, its inputs and the labels."""
+    kind, depth, width = args.model.split("-")
+    if kind == "bert":
+        tokens = torch.randint(0, args.vocabulary, (args.batch, args.length))
+        predicted = torch.arange(args.batch * round(0.15 * args.length))
+        model = Bert(int(depth), int(width), args.length, args.vocabulary)
+        return model, (tokens, predicted), torch.randint(0, args.vocabulary, predicted.shape)
+    model = WideResNet(int(depth), int(width), args.classes).to(memory_format=torch.channels_last)
+    images = torch.randn(args.batch, 3, args.size, args.size).to(memory_format=torch.channels_last)
+    return model, (images,), torch.randint(0, args.classes, (args.batch,))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="wrn-16-2", help="wrn-DEPTH-WIDTH")
+    parser.add_argument("--model", default="wrn-16-2", help="wrn-DEPTH-WIDTH or bert-LAYERS-WIDTH")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", type=int, default=32)
     parser.add_argument("--classes", type=int, default=100)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--vocabulary", type=int, default=30522)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
@@ -60,17 +94,14 @@ def main():
 
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
-    _, depth, width = args.model.split("-")
-    model = WideResNet(int(depth), int(width), args.classes).to(memory_format=torch.channels_last)
-    images = torch.randn(args.batch, 3, args.size, args.size).to(memory_format=torch.channels_last)
-    labels = torch.randint(0, args.classes, (args.batch,))
+    model, inputs, labels = training(args)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4, nesterov=True)
 
     milliseconds = []
     for step in range(args.warmup + args.steps):
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        F.cross_entropy(model(images), labels).backward()
+        F.cross_entropy(model(*inputs), labels).backward()
         optimizer.step()
         if step >= args.warmup:
             milliseconds.append(1e3 * (time.perf_counter() - start))
