@@ -24,6 +24,34 @@ TEST(OpArguments, math) {
   expect_error([] { reshape(zeros({2, 3}), {5}); }, {"[reshape]", "6", "5"});
 }
 
+TEST(OpArguments, sequences) {
+  expect_error([] { bias_gelu(zeros({2, 3}), zeros({2})); }, {"[bias_gelu]", "2x3", "found 2"});
+  expect_error([] { gelu(zeros({2}, DType::i32)); }, {"[gelu]", "i32"});
+  expect_error([] { linear(zeros({2, 3}), zeros({4, 3}), zeros({3})); }, {"[linear]", "4x3", "the bias 3"});
+  expect_error([] { layer_norm(zeros({}), zeros({}), zeros({}), 0); }, {"[layer_norm]", "scalar"});
+  expect_error([] { layer_norm(zeros({2, 3}), zeros({2}), zeros({3}), 0); }, {"gain", "2x3", "found 2"});
+  expect_error(
+      [] {
+        add_layer_norm(zeros({2, 3}), zeros({3, 2}), zeros({3}), zeros({3}), 0);
+      },
+      {"2x3", "3x2"});
+  expect_error([] { embedding(zeros({3}), labels({0})); }, {"[embedding]", "found 3"});
+  expect_error([] { embedding(zeros({3, 2}), labels({0, 2, 3})); }, {"id 2 is 3", "0 to 2"});
+  expect_error([] { embedding(zeros({3, 2}), labels({0, -1})); }, {"id 1 is -1"});
+  const auto attend = [](const Shape& q, const Shape& k, std::vector<std::int32_t> lengths,
+                         const AttentionOptions& options) {
+    attention(zeros(q), zeros(k), zeros(k), labels(std::move(lengths)), options);
+  };
+  attend({6, 4}, {4, 4}, {2, 1}, {.heads = 2});
+  expect_error([&] { attend({5, 4}, {4, 4}, {2, 1}, {}); }, {"[attention]", "5x4", "2 samples"});
+  expect_error([&] { attend({4, 4}, {4, 6}, {2, 1}, {}); }, {"4x4", "4x6"});
+  expect_error([&] { attend({4, 4}, {4, 4}, {}, {}); }, {"0 samples"});
+  expect_error([&] { attend({4, 4}, {4, 4}, {2, 1}, {.heads = 3}); }, {"4 columns", "3 heads"});
+  expect_error([&] { attend({4, 4}, {4, 4}, {2, 3}, {}); }, {"length 1 is 3", "1 to 2"});
+  expect_error([&] { attend({4, 4}, {4, 4}, {0, 2}, {}); }, {"length 0 is 0"});
+  expect_error([&] { attend({4, 4}, {4, 4}, {2, 2}, {.dropout = 1}); }, {"dropout", "found 1"});
+}
+
 TEST(OpArguments, batch_norm) {
   const auto norm = [](const Shape& x, const Shape& gain, const Shape& bias, const Shape& mean,
                        const Shape& var) {
