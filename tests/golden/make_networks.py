@@ -205,6 +205,8 @@ def efficientnet(name, network, model, size, batch, side):
 
 
 PUBLISHED_NORM = functools.partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
+
+
 class Attention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
