@@ -160,9 +160,12 @@ class PngReader {
  public:
   PngReader(File file, const std::string& name) : name_(name) {
     image_.version = PNG_IMAGE_VERSION;
-    image_.flags = PNG_IMAGE_FLAG_16BIT_sRGB;
     require(png_image_begin_read_from_memory(&image_, file.data(), file.size()));
+    image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // not before: beginning clears it
     extent_ = checked(image_.height, image_.width, name);
+    constexpr std::size_t kBits = 24, kInterlaced = 28;  // in the file, whose header is whole
+    if (file[kBits] == 16 && file[kInterlaced] != 0)     // libpng 1.6 mixes up their rows
+      bad(name, "is an interlaced PNG of 16 bits: save it without interlacing");
   }
 
   const ImageExtent& extent() const { return extent_; }

@@ -197,6 +197,36 @@ TEST(Decode, NamesWhatIsWrongWithAFile) {
   expect_error<BadImage>(top, {"cut off"});
 }
 
+/// A grey PNG of one row, of 16 bits a value.
+Bytes png_of_16_bits(const std::vector<std::uint16_t>& values, std::uint8_t interlaced) {
+  Bytes png = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+  const auto append = [&](const char* kind, const Bytes& data) {
+    append_word(png, static_cast<std::uint32_t>(data.size()));
+    const std::size_t first = png.size();
+    png.insert(png.end(), kind, kind + 4);
+    png.insert(png.end(), data.begin(), data.end());
+    append_word(png, static_cast<std::uint32_t>(crc32(0, png.data() + first, data.size() + 4)));
+  };
+  Bytes header, row = {0}, packed(1000);
+  append_word(header, static_cast<std::uint32_t>(values.size()));
+  append_word(header, 1);
+  header.insert(header.end(), {16, 0, 0, 0, interlaced});
+  for (const std::uint16_t v : values)
+    row.insert(row.end(), {static_cast<std::uint8_t>(v >> 8), static_cast<std::uint8_t>(v)});
+  uLongf size = packed.size();
+  compress(packed.data(), &size, row.data(), row.size());
+  packed.resize(size);
+  append("IHDR", header), append("IDAT", packed), append("IEND", {});
+  return png;
+}
+
+/// Values without a note on their gamma are what those of 8 bits would be.
+TEST(Decode, TakesTheUpperHalfOf16Bits) {
+  const Decoded d = decoded(png_of_16_bits({0, 50 * 257, 128 * 257, 65535}, 0));
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(d.rgb[3 * i], (Bytes{0, 50, 128, 255})[i]);
+  expect_bad(png_of_16_bits({1, 2}, 1), "save it without interlacing");
+}
+
 /// The sizes in the header alone.
 TEST(Decode, RefusesHugeImages) {
   Bytes jpeg = jpeg_of(picture({16, 16}, 8)), png = png_of(picture({16, 16}, 8));
