@@ -34,8 +34,11 @@ class EncodedSamples::Worker {
       try {
         read_one(at, random);
         return at;
-      } catch (const BadImage&) {
-        if (!set_.options_.skip_bad) throw;
+      } catch (const BadImage& bad) {
+        if (!set_.options_.skip_bad)
+          throw BadImage(
+              fmt::format("{}; fetch it again or remove it, or go on without it: --skip-bad", bad.what()),
+              std::source_location::current());
         check(tries + 1 < std::min(n, kMostBad), "data",
               "{} and the {} images after it cannot be read: give the right directory, or fetch them again",
               set_.images_->place(image), tries);

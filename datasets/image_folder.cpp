@@ -20,14 +20,16 @@ bool is_image(const std::string& name) {
   return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 
-/// The names in a directory for which keep(name, is it a directory) holds, sorted. Links are followed.
+/// The names in a directory for which keep(name, is it a directory) holds, sorted. Links are followed; one
+/// that leads nowhere is no directory.
 template <class Keep>
 std::vector<std::string> list(const fs::path& directory, Keep&& keep) {
   std::vector<std::string> names;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
       const std::string name = entry.path().filename();
-      if (name[0] != '.' && keep(name, entry.is_directory())) names.push_back(name);
+      std::error_code nowhere;
+      if (name[0] != '.' && keep(name, entry.is_directory(nowhere))) names.push_back(name);
     }
   } catch (const fs::filesystem_error& error) {
     fail("data", "{}: cannot be read: {}", directory.string(), error.code().message());

@@ -36,8 +36,9 @@ struct Shard {
   std::vector<std::uint32_t> checksums;
 };
 
-/// `classes`: a line each, as every shard has them; set by the first.
-Shard open_shard(const fs::path& path, std::string& classes) {
+/// Shard `number` of `count` of a part. `classes`: a line each, as every shard has them; set by the first.
+Shard open_shard(const fs::path& path, const std::string& part, std::int64_t number, std::int64_t count,
+                 std::string& classes) {
   Shard shard{.file = Hdf5File::open(path), .offsets = {}, .labels = {}, .checksums = {}};
   const Hdf5File& file = shard.file;
   const auto expect = [&](bool ok, const char* what) { check(ok, "data", "{}: {}", path.string(), what); };
@@ -45,6 +46,10 @@ Shard open_shard(const fs::path& path, std::string& classes) {
          "is an HDF5 file, but not one that ssn pack wrote");
   expect(file.attribute<std::int64_t>("", "format_version") == kFormatVersion,
          "is of a later version: use the program that wrote it");
+  expect(file.attribute<std::string>("", "part") == part &&
+             file.attribute<std::int64_t>("", "shard") == number &&
+             file.attribute<std::int64_t>("", "shards") == count,
+         "was written under another name: give it back, or pack the images again");
   if (classes.empty()) classes = file.attribute<std::string>("", "classes");
   expect(file.attribute<std::string>("", "classes") == classes,
          "has other classes than the first file of train: it belongs to another set");
@@ -141,7 +146,7 @@ std::shared_ptr<const EncodedImages> open_part(const std::string& directory, con
     const fs::path path = fs::path(directory) / name;
     check(std::ranges::binary_search(found, name), "data",
           "{}: is missing: copy it, or pack the images again", path.string());
-    images->add(open_shard(path, classes));
+    images->add(open_shard(path, part, shard, shards, classes));
   }
   check(std::ssize(found) == shards, "data",
         "{}: has files of two packings, such as {} and {}: remove one, or pack the images again", directory,

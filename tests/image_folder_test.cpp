@@ -158,6 +158,13 @@ TEST(ImageFolder, NamesWhatIsMissing) {
   fs::create_directories(dir / "val/bee");
   write_plain(dir / "val/bee/x.png", png_of(picture({8, 8}, 1)));
   expect_error(read, {dir / "val/bee", "no training images are of this class"});
+  fs::remove_all(dir / "val/bee");
+  fs::create_directories(dir / "val/ant");
+  write_plain(dir / "val/ant/x.png", png_of(picture({8, 8}, 1)));
+  fs::create_symlink("loop", dir / "train/loop");
+  EXPECT_NO_THROW(read());
+  fs::create_symlink("y.png", dir / "train/ant/y.png");
+  expect_error(read, {dir / "train/ant/y.png: cannot be read: Too many levels of symbolic links"});
 }
 
 /// The second of four is damaged, the last of the test images empty.
@@ -175,7 +182,8 @@ TEST(ImageFolder, ABadImageIsNamed) {
   DatasetOptions options{.threads = 3, .facts = DataFacts{.input = {{3, 16, 16}, 2}, .normalization = {}}};
   const Dataset data = load(dir.path(), options);
   expect_error<BadImage>([&] { tested(*data.train); }, {"image-01.jpg", "cut off"});
-  expect_error<BadImage>([&] { tested(*data.test); }, {dir / "val/class-1/image-01.jpg", "is empty"});
+  expect_error<BadImage>([&] { tested(*data.test); },
+                         {dir / "val/class-1/image-01.jpg", "is empty", "--skip-bad"});
   fs::remove(dir / "train/class-0/image-00.jpg");
   expect_error([&] { tested(*data.train); }, {"image-00.jpg: cannot be read: No such file"});
 }
@@ -338,6 +346,19 @@ TEST(ImagePack, NamesWhatIsWrong) {
   write_plain(first, good);
   write_plain(dir / "packed/train-0001-of-0003.h5", good);
   expect_error(read, {"files of two packings"});
+  fs::remove(dir / "packed/train-0001-of-0003.h5");
+  fs::remove(first);  // which is open still
+  fs::copy_file(dir / "packed/train-0002-of-0002.h5", first);
+  expect_error(read, {first, "was written under another name"});
+  write_plain(first, good);
+  expect_error<UsageError>(
+      [&] {
+        packed("x", dir, {"--data", "packed:" + (dir / "packed"), "--overwrite"});
+      },
+      {"cannot be packed into itself"});
+  fs::rename(dir / "folder/train/class-1", dir / "folder/train/class\n1");
+  fs::rename(dir / "folder/val/class-1", dir / "folder/val/class\n1");
+  expect_error<UsageError>([&] { packed(dir / "folder", dir, {"--overwrite"}); }, {"has a line break"});
 }
 
 /// The last bits of a training of a few steps, from the files and from the packed form.

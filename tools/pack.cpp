@@ -52,10 +52,12 @@ struct PackCommand {
   }
 };
 
-/// Makes the directory, empty of packed images.
-void prepare(Comm& comm, const std::string& directory, bool overwrite) {
+/// Makes the directory, empty of packed images; `data` is what will be packed.
+void prepare(Comm& comm, const std::string& directory, const std::string& data, bool overwrite) {
   on_root(comm, [&] {
     std::error_code error;
+    check_usage(!data.starts_with("packed:") || !fs::equivalent(data.substr(7), directory, error), "pack",
+                "{} cannot be packed into itself: choose another name", data);
     fs::create_directories(directory, error);
     check_usage(fs::is_directory(directory, error), "pack",
                 "{}: cannot be made a directory; choose another name", directory);
@@ -68,6 +70,14 @@ void prepare(Comm& comm, const std::string& directory, bool overwrite) {
         directory, old.empty() ? "" : old[0]);
     for (const std::string& name : old) fs::remove(fs::path(directory) / name);
   });
+}
+
+/// A file has them a line each.
+void check_names(const std::vector<std::string>& classes) {
+  for (const std::string& name : classes)
+    check_usage(name.find('\n') == name.npos, "pack",
+                "the name of the class '{}' has a line break, which cannot be packed: rename its directory",
+                name);
 }
 
 /// How many files, where the user leaves it open; that are possible otherwise.
@@ -92,8 +102,9 @@ int pack(Comm& comm, const Arguments& arguments) {
               "which images, and where to? For example: ssn pack --data folder:DIR --out DIR2");
   const auto start = std::chrono::steady_clock::now();
   const EncodedSets sets = open_encoded_sets(data);
+  check_names(sets.classes);
   const std::int64_t shards = choose_shards(*sets.train, given);
-  prepare(comm, out, overwrite);
+  prepare(comm, out, data, overwrite);
 
   std::vector<double> sums(6);  // train images, val images, bytes, resized, left out, files
   std::int64_t turn = 0;        // of the ranks, in both parts together
@@ -111,6 +122,8 @@ int pack(Comm& comm, const Arguments& arguments) {
   }
   comm.sum_in_rank_order(sums);
   const auto sum = [&](int i) { return static_cast<std::int64_t>(sums[i]); };
+  check(sum(0) > 0 && sum(1) > 0, "pack", "no {} images are left: all are damaged",
+        sum(0) > 0 ? "test" : "training");
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (json) {
     const nlohmann::ordered_json result = {
