@@ -32,6 +32,14 @@ void check_same(const Vocabulary& given, const std::string& path, const std::vec
               shown(mine, given.pieces()), shown(theirs, wanted));
 }
 
+/// Of --vocab.
+Vocabulary given_vocabulary(const TextOptions& text) {
+  check_usage(text.vocabulary_size == 0, "--vocab-size",
+              "{} is for a vocabulary that is built; --vocab {} gives one: leave one of them out",
+              text.vocabulary_size, text.vocabulary);
+  return Vocabulary::read(text.vocabulary);
+}
+
 /// The checkpoint's (from which a file that still exists must not differ), the file's, or one built from the
 /// documents.
 std::shared_ptr<const Vocabulary> find_vocabulary(const DatasetOptions& options, const Documents& documents,
@@ -43,7 +51,7 @@ std::shared_ptr<const Vocabulary> find_vocabulary(const DatasetOptions& options,
       check_same(Vocabulary::read(text.vocabulary), text.vocabulary, options.facts->vocabulary);
     return std::make_shared<Vocabulary>(options.facts->vocabulary, "the checkpoint's vocabulary");
   }
-  if (!text.vocabulary.empty()) return std::make_shared<Vocabulary>(Vocabulary::read(text.vocabulary));
+  if (!text.vocabulary.empty()) return std::make_shared<Vocabulary>(given_vocabulary(text));
   WordCounts counts;
   for (const std::string_view document : documents) counts.add(document, cased);
   const std::int64_t size = text.vocabulary_size > 0 ? text.vocabulary_size : kUsualVocabulary;
@@ -85,7 +93,7 @@ Dataset make_dataset(std::string name, const Documents& train, const Documents& 
     check(set->size() > 0, "--data", "{}: there is no word in the text for {}", name, what);
     return set;
   };
-  return {.name = std::move(name),
+  return {.name = name,
           .train = samples(train, "training"),
           .test = samples(test, "testing"),
           .facts = {.input = {.length = length, .vocabulary = vocabulary->size()},
@@ -110,7 +118,7 @@ std::optional<KnownSet> known_text(const DatasetOptions& options) {
   const TextOptions& text = options.text;
   check_no_images(options);
   std::int64_t vocabulary = text.vocabulary_size;
-  if (!text.vocabulary.empty()) vocabulary = Vocabulary::read(text.vocabulary).size();
+  if (!text.vocabulary.empty()) vocabulary = given_vocabulary(text).size();
   if (vocabulary == 0) return {};
   return KnownSet{.input = {.length = text.length, .vocabulary = vocabulary}, .samples = 0};
 }

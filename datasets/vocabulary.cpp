@@ -26,9 +26,11 @@ const std::vector<std::string>& special_pieces() {
 }
 
 Vocabulary Vocabulary::read(const std::string& path) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   const std::string text = read_text_file(path);
   std::vector<std::string> pieces;
-  for (std::size_t begin = 0; begin < text.size();) {
+  for (std::size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+       begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     pieces.emplace_back(stripped(std::string_view(text).substr(begin, end - begin)));
     begin = end + 1;

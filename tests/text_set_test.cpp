@@ -256,6 +256,8 @@ TEST(TextData, SaysWhatIsWrongWithOptions) {
   expect_error<UsageError>([&] { load(resumed); }, {vocabulary, "line 7 is 'and', there it is 'or'"});
   resumed.facts->vocabulary.pop_back();
   expect_error<UsageError>([&] { load(resumed); }, {"line 7 is 'and', there it is missing"});
+  expect_error<UsageError>([&] { load({.text = {.vocabulary = vocabulary, .vocabulary_size = 9}}); },
+                           {"--vocab-size", "9 is for a vocabulary that is built", vocabulary});
   std::filesystem::remove(vocabulary);
   EXPECT_NO_THROW(load(resumed)) << "the file may be gone";
 
@@ -271,6 +273,10 @@ TEST(TextData, SaysWhatIsWrongWithOptions) {
   expect_error<UsageError>([] { load_dataset("synthetic-text:0"); }, {"expected synthetic-text:N"});
   write_text(dir / "t.txt", std::string(2000, ' ') + "\x01\n" + std::string(20, '\n') + text);
   EXPECT_NO_THROW(load({}));
+  std::string wordless;
+  for (int i = 0; i < 20; ++i) wordless += "\x01\n";
+  write_text(dir / "t.txt", wordless);
+  expect_error([&] { load({}); }, {"text: there is no word in the text for training"});
 }
 
 TEST(TextData, IsKnownWithoutReading) {

@@ -35,7 +35,7 @@ TEST(Vocabulary, ReadsWhatItWrites) {
   EXPECT_EQ(read.mask(), 4);
 
   write_text(dir / "other.txt",
-             "the\r\n[MASK]\n[SEP] \n[CLS]\n##s\n[UNK]\n[PAD]\n##\n#");  // as others end lines
+             "\xef\xbb\xbfthe\r\n[MASK]\n[SEP] \n[CLS]\n##s\n[UNK]\n[PAD]\n##\n#");  // as others end lines
   const Vocabulary other = Vocabulary::read(dir / "other.txt");
   EXPECT_EQ(other.size(), 9);
   EXPECT_EQ(other.first(), 3);
