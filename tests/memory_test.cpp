@@ -68,6 +68,15 @@ TEST(Memory, WhatIsPredictedIsTaken) {
   }
 }
 
+TEST(Memory, UnknownSetsCountAsLargeOnes) {
+  const TrainConfig config = small("wrn-16-1");
+  RunSize size = size_of(config);
+  size.trained = size.measured = 1000;
+  const std::int64_t large = training_memory(config, size, {});
+  size.trained = size.measured = RunSize::kUnknown;
+  EXPECT_EQ(training_memory(config, size, {}), large);
+}
+
 TEST(Memory, ALimitIsKeptWithAsFewSegmentsAsPossible) {
   TrainConfig config = small("wrn-16-1");
   const RunSize size = size_of(config);

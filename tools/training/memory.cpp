@@ -28,12 +28,12 @@ Tensor labels_for(const NetworkInput& input, Device device) {
   return Tensor::zeros({labels}, DType::i32, device);
 }
 
-/// A step of so many samples, in micro-batches, as Trainer does it.
+/// A step of so many samples, in micro-batches, as Trainer does it; all but the first take the same.
 void dry_step(Model& model, Optimizer& optimizer, const TrainConfig& config, std::int64_t samples,
               const Recompute& recompute) {
   const NetworkTask task = task_of(model.input());
   model.parameters.zero_gradients();
-  for (std::int64_t part = 0; part < config.micro_batches; ++part) {
+  for (std::int64_t part = 0; part < std::min<std::int64_t>(config.micro_batches, 2); ++part) {
     const NetworkInput input = zeros_for(task, samples);
     const Pass pass{.training = true, .recompute = recompute};
     const Var logits = model.network->forward(input, pass);
@@ -108,7 +108,9 @@ std::vector<std::string> network_segments(const TrainConfig& config, const Input
 std::int64_t training_memory(const TrainConfig& config, const RunSize& size, const Recompute& recompute) {
   const DryRun dry_run;
   const NetworkTask task = task_of(size.input);
-  const auto share = [](std::int64_t samples, std::int64_t parts) { return (samples + parts - 1) / parts; };
+  const auto share = [](std::int64_t samples, std::int64_t parts) {
+    return samples / parts + (samples % parts != 0 ? 1 : 0);
+  };
   const std::int64_t samples =
       share(std::min(config.batch, size.trained), std::int64_t{size.ranks} * config.micro_batches);
   const std::int64_t batch = evaluation_options(config.batch).batch;
