@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/optimizer.h"
 #include "runtime/dispatch.h"
@@ -143,8 +144,9 @@ void check_options(const OptimizerOptions& o) {
   proportion(o.momentum, "momentum");
   proportion(o.beta1, "beta1");
   proportion(o.beta2, "beta2");
-  check_usage(o.epsilon > 0 && std::isfinite(o.epsilon), "optimizer",
-              "the epsilon of {} must be positive, found {}", name_of(o.kind), o.epsilon);
+  constexpr double kLeast = std::numeric_limits<float>::min();  // less is 0 to the kernels
+  check_usage(o.epsilon >= kLeast && std::isfinite(o.epsilon), "optimizer",
+              "the epsilon of {} must be at least {:.2g}, found {}", name_of(o.kind), kLeast, o.epsilon);
   check_usage(o.decay >= 0 && std::isfinite(o.decay), "optimizer",
               "the weight decay must not be negative, found {}", o.decay);
 }

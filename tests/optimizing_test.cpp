@@ -68,6 +68,9 @@ TEST(Optimizing, RefusesWhatCannotBe) {
   EXPECT_TRUE(has(refused({"--optimizer", "adan"}), "did you mean"));
   EXPECT_TRUE(has(refused({"--patience", "3"}), "give --validation"));
   EXPECT_TRUE(has(refused({"--patience", "3", "--validation", "0.2", "--eval-every", "0"}), "--eval-every"));
+  EXPECT_TRUE(has(refused({"--validation", "0.001"}), "of 50 training samples that is none"));
+  EXPECT_TRUE(
+      has(refused({"--optimizer", "adam", "--epsilon", "1e-40"}), "epsilon of adam must be at least"));
   for (const char* option : {"--beta1", "--beta2", "--ema", "--momentum"})
     EXPECT_TRUE(has(refused({option, "1"}), "below 1")) << option;
   for (const char* option : {"--epsilon", "--lr-factor"}) EXPECT_TRUE(has(refused({option, "0"}), option));

@@ -161,6 +161,37 @@ TEST(Training, RefusesADirectoryThatHoldsARun) {
   EXPECT_TRUE(has(refusal(train, small_run({"--out", dir / "run"})), "holds a run: replace it"));
 }
 
+TEST(Training, OverwritingLeavesNothingOfTheRunBefore) {
+  const TemporaryDirectory dir("overwrites");
+  fs::create_directory(dir / "run");
+  for (const char* file : {"run/vocab.txt", "run/best.h5", "run/mapping.json"})
+    std::ofstream(dir / file) << 'x';
+  train_small({"--out", dir / "run", "--stop-after", "1", "--overwrite"});
+  for (const char* file : {"run/vocab.txt", "run/best.h5", "run/mapping.json"})
+    EXPECT_FALSE(fs::exists(dir / file)) << file;
+}
+
+TEST(Training, GoesOnInAnotherDirectory) {
+  const TemporaryDirectory dir("elsewhere");
+  const Arguments options = {"--validation", "0.2", "--patience", "9"};
+  const auto run = [&](const char* name, Arguments more) {
+    more.insert(more.end(), {"--out", dir / name});
+    more.insert(more.end(), options.begin(), options.end());
+    return train_small(more);
+  };
+  run("whole", {});
+  output_of(train, {"--resume", dir / "whole", "--quiet", "--out", dir / "ended"});
+  for (const char* file : {"/best.h5", "/checkpoint.h5"})  // which its result names
+    EXPECT_EQ(file_text(dir / "ended" + file), file_text(dir / "whole" + file)) << file;
+}
+
+/// A run that is cut off between them has no checkpoint that waits for better than a state it has not.
+TEST(Training, WritesTheBestStateBeforeTheCheckpointThatKnowsOfIt) {
+  const TemporaryDirectory dir("order");
+  train_small({"--out", dir / "run", "--validation", "0.2", "--epochs", "1", "--eval-every", "1"});
+  EXPECT_LE(fs::last_write_time(dir / "run/best.h5"), fs::last_write_time(dir / "run/checkpoint.h5"));
+}
+
 TEST(Training, RefusesADirectoryThatIsInUse) {
   const TemporaryDirectory dir("in_use");
   SoloComm comm;
@@ -217,6 +248,8 @@ TEST(Training, RefusesWhatCannotBeBeforeItWritesAnything) {
   EXPECT_TRUE(has(refused({"--device", "cuda"}), "use cpu"));
   EXPECT_TRUE(has(refused({"--threads", "100000"}), "--threads"));
   EXPECT_TRUE(has(refused({"--epoch", "4"}), "did you mean --epochs?"));
+  EXPECT_TRUE(has(refused({"--recompute", "block9"}), "no segment 'block9'"));
+  EXPECT_TRUE(has(refused({"--memory", "1K"}), "--memory 1K"));
 }
 
 TEST(Training, ALossThatIsNotFiniteIsAnError) {

@@ -35,6 +35,7 @@ std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c) 
           {"input", c.input},
           {"length", fmt::format("{}", c.length)},
           {"cased", fmt::format("{}", c.cased)},
+          {"vocab-size", fmt::format("{}", c.vocab_size)},
           {"budget", c.budget},
           {"count", c.count},
           {"baseline", c.baseline},
@@ -156,6 +157,20 @@ std::string trace_file(const Comm& comm, const fs::path& path) {
          fmt::format("{}.rank{}{}", path.stem().string(), comm.rank(), path.extension().string());
 }
 
+void end_trace(const Comm& comm, const std::string& path) {
+  const TraceWritten written = write_trace(trace_file(comm, path), comm.rank());
+  info("{}: {} spans, {} dropped", path, written.events, written.dropped);
+}
+
+/// What a run's directory has from the beginning.
+void write_description(Comm& comm, const RunDirectory& directory, const Model& model, const Dataset& dataset,
+                       const std::string& config_text) {
+  directory.write(comm, "config.toml", config_text);
+  directory.write(comm, "plan.json", model.plan_json().dump(1) + "\n");
+  const auto& pieces = dataset.facts.vocabulary;
+  if (!pieces.empty()) directory.write(comm, "vocab.txt", fmt::format("{}\n", fmt::join(pieces, "\n")));
+}
+
 /// Ranks that do not compute alike would wait for each other for ever.
 void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset) {
   const TrainConfig& c = command.config;
@@ -170,6 +185,12 @@ void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset
   comm.broadcast(first);
   check_usage(comm.agree(first != mine) == 0, "train",
               "the ranks differ in data or options: give all the same. The first has {}", first);
+}
+
+void check_held_out(const TrainConfig& config, const Split& split) {
+  check_usage(config.validation == 0 || split.held_out, "train",
+              "--validation {}: of {} training samples that is none: raise it", config.validation,
+              split.rest->size());
 }
 
 RunSize run_size(const Comm& comm, const Dataset& dataset, const Split& split) {
@@ -208,10 +229,9 @@ struct Memory {
   Recompute recompute = {};
 };
 
-/// What the training will take, and what is recomputed so that it takes no more than it may.
-Memory plan_memory(const TrainConfig& config, const RunSize& size) {
-  Memory memory{.recompute = choose_recompute(config, size)};
-  memory.predicted = training_memory(config, size, memory.recompute);
+/// What the training will take.
+Memory plan_memory(const TrainConfig& config, const RunSize& size, Recompute recompute) {
+  Memory memory{.predicted = training_memory(config, size, recompute), .recompute = std::move(recompute)};
   trim_pool(Device::cpu);
   memory.data = static_cast<std::int64_t>(pool_stats(Device::cpu).held);
   const std::size_t recomputed = memory.recompute.segments().size();
@@ -267,44 +287,44 @@ int train(Comm& comm, const Arguments& arguments) {
   const Dataset dataset = load_dataset(config.data, data_options);
   use_defaults_of(dataset, options, config);
   const Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
+  check_held_out(config, split);
   check_parts(comm, config, split.rest->size());
   const RunSize size = run_size(comm, dataset, split);
   const bool searches = !checkpoint && learns_mapping(config);
   if (!checkpoint) read_mapping_file(comm, config);
   std::optional<Model> model;
-  if (searches)
-    check_before_search(config, size, device);
-  else
+  Recompute recompute;
+  const auto make_model = [&] {
     model.emplace(config, dataset.facts.input, device);
+    recompute = choose_recompute(config, size);
+  };
+  searches ? check_before_search(config, size, device) : make_model();
   check_alike(comm, command, dataset);
   const RunDirectory directory(comm, {run.out, run.resume, config.model, config.mapping, run.overwrite});
   double search_seconds = 0;
   if (searches) {
     search_seconds = search(comm, config, dataset, split.rest, directory);
-    model.emplace(config, dataset.facts.input, device);
+    make_model();
   }
   const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
   choose_threads(comm, config.threads, useful_threads(model->plan(), dataset.facts.input, part));
   describe(comm, config, *model);
-  const Memory memory = plan_memory(config, size);
+  const Memory memory = plan_memory(config, size, std::move(recompute));
   model->build(comm);
   const std::string config_text = options.to_toml();
   Trainer trainer(comm, *model,
                   {config, dataset, split.rest, split.held_out, memory.recompute, &directory, config_text,
                    run.stop_after});
-  if (checkpoint) trainer.resume(*checkpoint);
+  if (checkpoint) {
+    trainer.resume(*checkpoint);
+    directory.take_over(comm, run.resume);
+  }
   checkpoint.reset();
   if (!run.trace.empty()) atomic_write_text(trace_file(comm, run.trace), "");  // finds out now if it cannot
-  directory.write(comm, "config.toml", config_text);
-  directory.write(comm, "plan.json", model->plan_json().dump(1) + "\n");
-  const auto& pieces = dataset.facts.vocabulary;
-  if (!pieces.empty()) directory.write(comm, "vocab.txt", fmt::format("{}\n", fmt::join(pieces, "\n")));
+  write_description(comm, directory, *model, dataset, config_text);
 
   const TrainResult result = trainer.run();
-  if (!run.trace.empty()) {
-    const TraceWritten written = write_trace(trace_file(comm, run.trace), comm.rank());
-    info("{}: {} spans, {} dropped", run.trace, written.events, written.dropped);
-  }
+  if (!run.trace.empty()) end_trace(comm, run.trace);
   const Outcome outcome{result, search_seconds, count_replaced(comm, dataset), memory_json(comm, memory)};
   print_result(comm, run.json ? result_json(comm, command, *model, directory, outcome).dump()
                               : result_text(directory, outcome));

@@ -85,7 +85,10 @@ void add_training_options(Options& options, TrainConfig& c) {
            names_of<OptimizerKind>())
       .add("lr", c.lr, "X", "learning rate", above(0))
       .show_default("sgd 0.1; adam, adamw 0.001; lamb 0.005; rmsprop 0.016")
-      .add("decay", c.decay, "X", "weight decay, of weights alone", at_least(0))
+      .add("decay", c.decay, "X",
+           "weight decay; not of the phi and alpha that combine templates, nor of a transformer's norms and "
+           "biases",
+           at_least(0))
       .show_default("sgd 0.0005; adam 0; adamw, lamb 0.01; rmsprop 0.00001")
       .add("momentum", c.momentum, "X", "of sgd and rmsprop", half_open(0, 1))
       .add("nesterov", c.nesterov, "sgd: take the gradient where the momentum leads")

@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kMapping = "mapping.json";
-constexpr const char* kFiles[] = {"config.toml", "plan.json", "metrics.jsonl", "checkpoint.h5", "best.h5"};
+constexpr const char* kFiles[] = {"config.toml",   "plan.json",     "vocab.txt",
+                                  "metrics.jsonl", "checkpoint.h5", "best.h5"};
 
 void create(const fs::path& path) {
   std::error_code error;
@@ -84,16 +85,25 @@ RunDirectory::RunDirectory(Comm& comm, const Request& request) {
     create(path);
     lock_ = lock(path);
     std::error_code error;
-    if (!fs::equivalent(path, resumed, error)) {
-      make_room(path, request.mapping, request.overwrite);
-      if (!resumed.empty() && fs::exists(resumed / kMapping, error)) {
-        fs::copy_file(resumed / kMapping, path / kMapping, fs::copy_options::overwrite_existing, error);
-        check(!error, "run directory", "cannot write {}: {}", (path / kMapping).string(), error.message());
-      }
-    }
+    if (!fs::equivalent(path, resumed, error)) make_room(path, request.mapping, request.overwrite);
     path_ = path.string();
   });
   comm.broadcast(path_);
+}
+
+void RunDirectory::take_over(Comm& comm, const std::string& checkpoint) const {
+  on_root(comm, [&] {
+    const fs::path before = fs::absolute(checkpoint).parent_path();
+    std::error_code error;
+    if (fs::equivalent(before, path_, error)) return;
+    const auto copy = [&](const fs::path& from, const char* name) {
+      if (!fs::exists(from, error)) return;
+      fs::copy_file(from, file(name), fs::copy_options::overwrite_existing, error);
+      check(!error, "run directory", "cannot write {}: {}", file(name), error.message());
+    };
+    for (const char* name : {kMapping, "best.h5"}) copy(before / name, name);
+    copy(checkpoint, "checkpoint.h5");
+  });
 }
 
 void RunDirectory::write(Comm& comm, std::string_view name, const std::string& text) const {

@@ -19,13 +19,15 @@ class RunDirectory {
     bool overwrite = false;
   };
   /// Creates the directory, or refuses one that holds a run, unless that run is to go on, or to be
-  /// overwritten: then its files are removed. What a search left without a training is no run. A run that
-  /// goes on elsewhere takes its mapping.json along. While this lives, no other program can open the
-  /// directory.
+  /// overwritten: then its files are removed. What a search left without a training is no run. While this
+  /// lives, no other program can open the directory.
   RunDirectory(Comm& comm, const Request& request);
 
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
+  /// What a run has that goes on from `checkpoint` in another directory and may not write again: that
+  /// checkpoint, best.h5 and mapping.json.
+  void take_over(Comm& comm, const std::string& checkpoint) const;
   void write(Comm& comm, std::string_view name, const std::string& text) const;
 
  private:

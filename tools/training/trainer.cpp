@@ -231,8 +231,8 @@ void Trainer::end_epoch(Progress& progress) {
   line["samples_per_second"] = rounded(static_cast<double>(epoch_samples_) / epoch_seconds_);
   line["wire_bytes_per_step"] = wire_bytes_per_step();
   if (directory_) on_root(comm_, [&] { metrics_file_.append(line); });
+  if (best) save("best.h5");  // first: a checkpoint knows of no better one than there is
   save(kCheckpoint);
-  if (best) save("best.h5");
   progress.end_epoch(summary);
 }
 
