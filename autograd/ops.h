@@ -33,6 +33,8 @@ Var bias_gelu(const Var& x, const Var& b);
 Var reshape(const Var& x, const Shape& shape);
 
 // ---- ops_shape.cpp
+/// x in another type, f32 or bf16; x itself if it has that type.
+Var cast(const Var& x, DType to);
 /// y (..., channels) holds x (..., in) from channel `before` on, and 0 elsewhere.
 Var pad_channels(const Var& x, std::int64_t before, std::int64_t channels);
 
@@ -71,7 +73,7 @@ Var max_pool(const Var& x, const PoolOptions& options);
 Var avg_pool(const Var& x, const PoolOptions& options);
 /// y (n, out_h, out_w, c): x resized bilinearly, half-pixel centres, no antialias
 Var resize_bilinear(const Var& x, std::int64_t out_h, std::int64_t out_w);
-/// y (n, c) = mean over h and w
+/// y (n, c) = mean over h and w, of the type that parameters have
 Var global_avg_pool(const Var& x);
 /// y[n,h,w,c] = x[n,h,w,c] · s[n,c]
 Var scale_channels(const Var& x, const Var& s);

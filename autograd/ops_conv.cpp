@@ -43,11 +43,13 @@ kernels::ConvGeometry checked_geometry(const Var& x, const Var& w, const ConvOpt
 template <class F>
 void run_conv(Where where, const Tensor& like, const kernels::ConvGeometry& g, F&& f) {
   check(like.device() == Device::cpu, where, "runs on the CPU only so far: use --device cpu");
-  const std::size_t bytes = like.dtype() == DType::f64 ? kernels::conv_workspace<double>(cpu_queue(), g)
-                                                       : kernels::conv_workspace<float>(cpu_queue(), g);
+  CpuQueue& queue = cpu_queue();
+  const std::size_t bytes = like.dtype() == DType::f64   ? kernels::conv_workspace<double>(queue, g)
+                            : like.dtype() == DType::f32 ? kernels::conv_workspace<float>(queue, g)
+                                                         : kernels::conv_workspace<bf16>(queue, g);
   const Storage workspace = Storage::allocate(like.device(), bytes);
-  dispatch_cpu(like.device(), like.dtype(), where,
-               [&]<class T>(auto& q) { f.template operator()<T>(q, workspace.data()); });
+  dispatch_mixed_cpu(like.device(), like.dtype(), where,
+                     [&]<class T>(auto& q) { f.template operator()<T>(q, workspace.data()); });
 }
 
 void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var& x, const Var& w) {
@@ -55,14 +57,14 @@ void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var
   if (w.wants_grad()) {
     const Tensor xv = x.value(), gw = Tensor::empty(w.shape(), w.dtype(), w.device());
     run_conv("conv2d backward weight", gy, g, [&]<class T>(auto& q, void* workspace) {
-      kernels::conv_backward_weight<T>(q, g, xv.data<T>(), gy.data<T>(), gw.data<T>(), workspace);
+      kernels::conv_backward_weight<T>(q, g, xv.data<T>(), gy.data<T>(), gw.data<Wider<T>>(), workspace);
     });
     w.add_grad(gw);
   }
   if (x.wants_grad()) {
     const Tensor wv = w.value(), gx = Tensor::empty(x.shape(), x.dtype(), x.device());
     run_conv("conv2d backward data", gy, g, [&]<class T>(auto& q, void* workspace) {
-      kernels::conv_backward_data<T>(q, g, gy.data<T>(), wv.data<T>(), gx.data<T>(), workspace);
+      kernels::conv_backward_data<T>(q, g, gy.data<T>(), wv.data<Wider<T>>(), gx.data<T>(), workspace);
     });
     x.add_grad(gx);
   }
@@ -95,13 +97,13 @@ void add_product(const Tensor& gy, bool transpose, const Var& b, const Var& x) {
 }  // namespace
 
 Var conv2d(const Var& x, const Var& w, const ConvOptions& options) {
-  check_alike("conv2d", x, w, "the weight");
+  check_parameter("conv2d", x, w, "the weight");
   const kernels::ConvGeometry g = checked_geometry(x, w, options);
   const Tensor xv = x.value(), wv = w.value();
   count_multiply_adds(g.n * g.out_h() * g.out_w() * w.size());
   const Tensor y = Tensor::empty({g.n, g.out_h(), g.out_w(), g.o}, x.dtype(), x.device());
   run_conv("conv2d", xv, g, [&]<class T>(auto& q, void* workspace) {
-    kernels::conv_forward<T>(q, g, xv.data<T>(), wv.data<T>(), y.data<T>(), workspace);
+    kernels::conv_forward<T>(q, g, xv.data<T>(), wv.data<Wider<T>>(), y.data<T>(), workspace);
   });
   return Var::result(
       y, {x, w}, [g](const Tensor& gy, std::span<const Var> in) { conv2d_backward(g, gy, in[0], in[1]); });

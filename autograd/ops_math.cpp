@@ -12,7 +12,7 @@ Var add(const Var& a, const Var& b) {
   check_alike("add", a, b, "the second");
   Tensor y = Tensor::empty(a.shape(), a.dtype(), a.device());
   if (y.size() > 0) {
-    dispatch(y.device(), y.dtype(), "add", [&]<class T>(auto& q) {
+    dispatch_mixed(y.device(), y.dtype(), "add", [&]<class T>(auto& q) {
       kernels::add_forward<T>(q, y.size(), a.value().data<T>(), b.value().data<T>(), y.data<T>());
     });
   }
@@ -25,14 +25,14 @@ Var add(const Var& a, const Var& b) {
 Var relu(const Var& x) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (y.size() > 0) {
-    dispatch(y.device(), y.dtype(), "relu", [&]<class T>(auto& q) {
+    dispatch_mixed(y.device(), y.dtype(), "relu", [&]<class T>(auto& q) {
       kernels::relu_forward<T>(q, y.size(), x.value().data<T>(), y.data<T>());
     });
   }
   return Var::result(y, {x}, [y](const Tensor& gy, std::span<const Var> in) {
     Tensor gx = reused_or_new(gy);
     if (gx.size() > 0) {
-      dispatch(gy.device(), gy.dtype(), "relu backward", [&]<class T>(auto& q) {
+      dispatch_mixed(gy.device(), gy.dtype(), "relu backward", [&]<class T>(auto& q) {
         kernels::relu_backward<T>(q, gy.size(), y.data<T>(), gy.data<T>(), gx.data<T>());
       });
     }

@@ -39,7 +39,7 @@ void check_batch_norm(const Shape& together, const Var& x, const Var& gain, cons
   const auto check_one = [&](const auto& v, std::string_view name) {
     check(v.shape() == channels, "batch_norm", "{} needs one element for each channel of {}, found {}", name,
           together.text(), v.shape().text());
-    check_alike("batch_norm", x, v, name);
+    check_parameter("batch_norm", x, v, name);
   };
   check_one(gain, "gain");
   check_one(bias, "bias");
@@ -84,14 +84,14 @@ void batch_norm_backward(const BatchNormOptions& o, const Tensor& mean, const Te
   each_input(xs, [&](const Var& x, std::int64_t rows, std::int64_t channels, std::int64_t before) {
     InputGradient g(x, gy);
     const Tensor workspace =
-        Tensor::empty(Shape{kernels::batch_norm_workspace(rows, channels)}, gy.dtype(), gy.device());
-    dispatch(gy.device(), gy.dtype(), "batch_norm backward", [&]<class T>(auto& q) {
-      const auto data = [&](const Tensor& t) { return t ? t.data<T>() + before : nullptr; };
+        Tensor::empty(Shape{kernels::batch_norm_workspace(rows, channels)}, mean.dtype(), gy.device());
+    dispatch_mixed(gy.device(), gy.dtype(), "batch_norm backward", [&]<class T>(auto& q) {
+      const auto data = [&](const Tensor& t) { return t ? t.data<Wider<T>>() + before : nullptr; };
       const kernels::NormGradients<T> out{g.tensor ? g.tensor.data<T>() : nullptr, g.add, data(ggain),
                                           data(gbias)};
       kernels::batch_norm_backward<T>(q, rows, channels, o.eps, o.activation, o.training, x.value().data<T>(),
-                                      data(mean), data(var), data(gain.value()), data(bias.value()), data(gy),
-                                      gain.size(), out, workspace.data<T>());
+                                      data(mean), data(var), data(gain.value()), data(bias.value()),
+                                      gy.data<T>() + before, gain.size(), out, workspace.data<Wider<T>>());
     });
     if (g.tensor && !g.add) x.add_grad(std::move(g.tensor));
   });
@@ -104,22 +104,24 @@ Var batch_norm(std::span<const Var> xs, const Var& gain, const Var& bias, const 
   const Shape shape = together(xs);
   check_batch_norm(shape, xs[0], gain, bias, running_mean, running_var);
   const auto like = [&](const Shape& s) { return Tensor::empty(s, xs[0].dtype(), xs[0].device()); };
+  const auto statistic = [&](const Shape& s) { return Tensor::empty(s, gain.dtype(), gain.device()); };
   Tensor y = like(shape);
-  Tensor mean = o.training ? like(gain.shape()) : running_mean.clone();  // the running ones may change
-  Tensor var = o.training ? like(gain.shape()) : running_var.clone();    // before the backward pass
+  Tensor mean = o.training ? statistic(gain.shape()) : running_mean.clone();  // the running ones may change
+  Tensor var = o.training ? statistic(gain.shape()) : running_var.clone();    // before the backward pass
   each_input(xs, [&](const Var& x, std::int64_t rows, std::int64_t channels, std::int64_t before) {
-    const Tensor workspace = like(Shape{o.training ? kernels::batch_norm_workspace(rows, channels) : 0});
-    dispatch(x.device(), x.dtype(), "batch_norm", [&]<class T>(auto& q) {
-      const auto data = [&](const Tensor& t) { return t.data<T>() + before; };
+    const Tensor workspace = statistic(Shape{o.training ? kernels::batch_norm_workspace(rows, channels) : 0});
+    dispatch_mixed(x.device(), x.dtype(), "batch_norm", [&]<class T>(auto& q) {
+      const auto data = [&](const Tensor& t) { return t.data<Wider<T>>() + before; };
       const Tensor value = x.value();
       if (o.training)
         kernels::batch_norm_statistics<T>(q, rows, channels, value.data<T>(), data(mean), data(var),
-                                          workspace.data<T>());
+                                          workspace.data<Wider<T>>());
       if (o.training && !recomputing())
-        kernels::batch_norm_update<T>(q, rows, channels, o.momentum, data(mean), data(var),
-                                      data(running_mean), data(running_var));
+        kernels::batch_norm_update<Wider<T>>(q, rows, channels, o.momentum, data(mean), data(var),
+                                             data(running_mean), data(running_var));
       kernels::batch_norm_forward<T>(q, rows, channels, o.eps, o.activation, value.data<T>(), data(mean),
-                                     data(var), data(gain.value()), data(bias.value()), data(y), shape[-1]);
+                                     data(var), data(gain.value()), data(bias.value()), y.data<T>() + before,
+                                     shape[-1]);
     });
   });
   std::vector<Var> inputs(xs.begin(), xs.end());
@@ -174,14 +176,14 @@ Var max_pool(const Var& x, const PoolOptions& options) {
   Tensor y = pooled(g, x.dtype(), x.device());
   Tensor winner = pooled(g, DType::i32, x.device());
   if (y.size() > 0) {
-    dispatch(x.device(), x.dtype(), "max_pool", [&]<class T>(auto& q) {
+    dispatch_mixed(x.device(), x.dtype(), "max_pool", [&]<class T>(auto& q) {
       kernels::max_pool_forward<T>(q, g, x.value().data<T>(), y.data<T>(), winner.data<std::int32_t>());
     });
   }
   return Var::result(std::move(y), {x}, [g, winner](const Tensor& gy, std::span<const Var> in) {
     Tensor gx = Tensor::empty(in[0].shape(), gy.dtype(), gy.device());
     if (gx.size() > 0) {
-      dispatch(gy.device(), gy.dtype(), "max_pool backward", [&]<class T>(auto& q) {
+      dispatch_mixed(gy.device(), gy.dtype(), "max_pool backward", [&]<class T>(auto& q) {
         kernels::max_pool_backward<T>(q, g, gy.data<T>(), winner.data<std::int32_t>(), gx.data<T>());
       });
     }
@@ -194,14 +196,14 @@ Var avg_pool(const Var& x, const PoolOptions& options) {
   const bool count_padding = options.count_padding;
   Tensor y = pooled(g, x.dtype(), x.device());
   if (y.size() > 0) {
-    dispatch(x.device(), x.dtype(), "avg_pool", [&]<class T>(auto& q) {
+    dispatch_mixed(x.device(), x.dtype(), "avg_pool", [&]<class T>(auto& q) {
       kernels::avg_pool_forward<T>(q, g, count_padding, x.value().data<T>(), y.data<T>());
     });
   }
   return Var::result(std::move(y), {x}, [g, count_padding](const Tensor& gy, std::span<const Var> in) {
     Tensor gx = Tensor::empty(in[0].shape(), gy.dtype(), gy.device());
     if (gx.size() > 0) {
-      dispatch(gy.device(), gy.dtype(), "avg_pool backward", [&]<class T>(auto& q) {
+      dispatch_mixed(gy.device(), gy.dtype(), "avg_pool backward", [&]<class T>(auto& q) {
         kernels::avg_pool_backward<T>(q, g, count_padding, gy.data<T>(), gx.data<T>());
       });
     }
@@ -213,17 +215,17 @@ Var global_avg_pool(const Var& x) {
   check(x.shape().rank() == 4 && x.shape()[1] * x.shape()[2] > 0, "global_avg_pool",
         "x must be (n, h, w, c) with at least one pixel, found {}", x.shape().text());
   const std::int64_t n = x.shape()[0], pixels = x.shape()[1] * x.shape()[2], c = x.shape()[3];
-  Tensor y = Tensor::empty(Shape{n, c}, x.dtype(), x.device());
+  Tensor y = Tensor::empty(Shape{n, c}, wider(x.dtype()), x.device());
   if (y.size() > 0) {
-    dispatch(x.device(), x.dtype(), "global_avg_pool", [&]<class T>(auto& q) {
-      kernels::global_avg_pool_forward<T>(q, n, pixels, c, x.value().data<T>(), y.data<T>());
+    dispatch_mixed(x.device(), x.dtype(), "global_avg_pool", [&]<class T>(auto& q) {
+      kernels::global_avg_pool_forward<T>(q, n, pixels, c, x.value().data<T>(), y.data<Wider<T>>());
     });
   }
   return Var::result(std::move(y), {x}, [=](const Tensor& gy, std::span<const Var> in) {
-    Tensor gx = Tensor::empty(in[0].shape(), gy.dtype(), gy.device());
+    Tensor gx = Tensor::empty(in[0].shape(), in[0].dtype(), gy.device());
     if (gx.size() > 0) {
-      dispatch(gy.device(), gy.dtype(), "global_avg_pool backward", [&]<class T>(auto& q) {
-        kernels::global_avg_pool_backward<T>(q, n, pixels, c, gy.data<T>(), gx.data<T>());
+      dispatch_mixed(gy.device(), gx.dtype(), "global_avg_pool backward", [&]<class T>(auto& q) {
+        kernels::global_avg_pool_backward<T>(q, n, pixels, c, gy.data<Wider<T>>(), gx.data<T>());
       });
     }
     in[0].add_grad(std::move(gx));
@@ -239,7 +241,7 @@ Var scale_channels(const Var& x, const Var& s) {
   if (y.size() > 0) {
     dispatch(x.device(), x.dtype(), "scale_channels", [&]<class T>(auto& q) {
       kernels::scale_channels_forward<T>(q, n, pixels, c, x.value().data<T>(), s.value().data<T>(),
-                                         y.data<T>());
+                                         y.data<Wider<T>>());
     });
   }
   return Var::result(std::move(y), {x, s}, [=](const Tensor& gy, std::span<const Var> in) {
@@ -247,7 +249,7 @@ Var scale_channels(const Var& x, const Var& s) {
     if (gs.size() > 0) {
       dispatch(gy.device(), gy.dtype(), "scale_channels backward", [&]<class T>(auto& q) {
         kernels::scale_channels_backward<T>(q, n, pixels, c, in[0].value().data<T>(), in[1].value().data<T>(),
-                                            gy.data<T>(), gx.data<T>(), gs.data<T>());
+                                            gy.data<Wider<T>>(), gx.data<T>(), gs.data<T>());
       });
     }
     in[0].add_grad(std::move(gx));

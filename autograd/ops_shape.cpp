@@ -1,4 +1,5 @@
 #include "autograd/ops.h"
+#include "kernels/elementwise.h"
 #include "kernels/permute.h"
 #include "runtime/dispatch.h"
 
@@ -14,16 +15,44 @@ Var pad_channels(const Var& x, std::int64_t before, std::int64_t channels) {
   dims.back() = channels;
   Tensor y = Tensor::empty(Shape(dims), x.dtype(), x.device());
   if (rows > 0)
-    dispatch(x.device(), x.dtype(), "pad_channels", [&]<class T>(auto& q) {
+    dispatch_mixed(x.device(), x.dtype(), "pad_channels", [&]<class T>(auto& q) {
       kernels::pad_channels_forward<T>(q, rows, in, before, channels, x.value().data<T>(), y.data<T>());
     });
   return Var::result(y, {x}, [=](const Tensor& gy, std::span<const Var> inputs) {
     Tensor gx = Tensor::empty(inputs[0].shape(), gy.dtype(), gy.device());
     if (rows > 0)
-      dispatch(gy.device(), gy.dtype(), "pad_channels", [&]<class T>(auto& q) {
+      dispatch_mixed(gy.device(), gy.dtype(), "pad_channels", [&]<class T>(auto& q) {
         kernels::pad_channels_backward<T>(q, rows, in, before, channels, gy.data<T>(), gx.data<T>());
       });
     inputs[0].add_grad(std::move(gx));
+  });
+}
+
+namespace {
+
+Tensor cast_of(const Tensor& x, DType to) {
+  Tensor y = Tensor::empty(x.shape(), to, x.device());
+  // Either type serves to dispatch: one of them is bf16.
+  if (y.size() > 0)
+    dispatch_mixed(x.device(), DType::bf16, "cast", [&]<class T>(auto& q) {
+      if constexpr (std::is_same_v<T, bf16>) {
+        if (to == DType::bf16)
+          kernels::convert(q, x.size(), x.data<float>(), y.data<bf16>());
+        else
+          kernels::convert(q, x.size(), x.data<bf16>(), y.data<float>());
+      }
+    });
+  return y;
+}
+
+}  // namespace
+
+Var cast(const Var& x, DType to) {
+  if (to == x.dtype()) return x;
+  check(wider(x.dtype()) == DType::f32 && wider(to) == DType::f32, "cast",
+        "from {} to {}: only f32 and bf16 are possible", name_of(x.dtype()), name_of(to));
+  return Var::result(cast_of(x.value(), to), {x}, [](const Tensor& gy, std::span<const Var> in) {
+    in[0].add_grad(cast_of(gy, in[0].dtype()));
   });
 }
 

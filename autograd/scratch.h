@@ -14,6 +14,17 @@ inline void check_alike(Where where, const Var& x, const Tensor& other, std::str
   check_alike(where, x, Var::constant(other), name);
 }
 
+/// Throws Error unless a parameter has the type that goes with x (runtime/bf16.h), and x's device.
+inline void check_parameter(Where where, const Var& x, const Var& parameter, std::string_view name) {
+  check(parameter.dtype() == wider(x.dtype()) && parameter.device() == x.device(), where,
+        "{} must be {} on {}, as goes with the first argument, which is {}, found {} on {}", name,
+        name_of(wider(x.dtype())), name_of(x.device()), name_of(x.dtype()), name_of(parameter.dtype()),
+        name_of(parameter.device()));
+}
+inline void check_parameter(Where where, const Var& x, const Tensor& parameter, std::string_view name) {
+  check_parameter(where, x, Var::constant(parameter), name);
+}
+
 /// In a closure: memory for a gradient of the same shape as gy, which is gy's own where no one else sees it
 /// (a kernel that reads each element before it writes it then moves a third less memory).
 inline Tensor reused_or_new(const Tensor& gy) {

@@ -44,8 +44,9 @@ std::uint64_t next_number() {
 
 /// to += from
 void accumulate(const Tensor& to, const Tensor& from) {
-  dispatch(to.device(), to.dtype(), "accumulate",
-           [&]<class T>(auto& q) { kernels::accumulate<T>(q, to.size(), from.data<T>(), to.data<T>()); });
+  dispatch_mixed(to.device(), to.dtype(), "accumulate", [&]<class T>(auto& q) {
+    kernels::accumulate<T>(q, to.size(), from.data<T>(), to.data<T>());
+  });
 }
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/bf16.h"
 #include "runtime/queue.h"
 
 namespace ssn::kernels {
@@ -20,9 +21,13 @@ struct ConvGeometry {
   auto operator<=>(const ConvGeometry&) const = default;
 };
 
-// f32 runs in oneDNN; f64, which oneDNN lacks, by im2col and matmul.
+// f32 and bf16 run in oneDNN; f64, which oneDNN lacks, by im2col and matmul. With x, y and their gradients in
+// bf16 the weight and its gradient are f32, Wider<T>: the weight is rounded on its way into oneDNN's layout.
 // The window is not larger than the padded input. `workspace` has at least conv_workspace<T>(g) bytes,
 // aligned to 64.
+
+/// Whether this machine's convolutions take bf16: oneDNN needs AVX-512 for it, and is fast with AMX.
+bool conv_takes_bf16(CpuQueue&);
 
 /// Bytes of workspace that each of the three functions below needs for this geometry and the current number
 /// of threads.
@@ -30,14 +35,15 @@ template <class T>
 std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g);
 /// y = conv(x, weight). Overwrites.
 template <class T>
-void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const T* weight, T* y, void* workspace);
+void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y,
+                  void* workspace);
 /// gx from gy. Overwrites.
 template <class T>
-void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const T* weight, T* gx,
+void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const Wider<T>* weight, T* gx,
                         void* workspace);
 /// gweight from x and gy. Overwrites.
 template <class T>
-void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T* gy, T* gweight,
+void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T* gy, Wider<T>* gweight,
                           void* workspace);
 
 }  // namespace ssn::kernels

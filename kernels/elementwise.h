@@ -5,13 +5,18 @@
 
 namespace ssn::kernels {
 
-// All pointers have n elements. Outputs overwrite, and may alias inputs of the same index.
+// All but the bias serve bf16 on the CPU. All pointers have n elements. Outputs overwrite, and may alias
+// inputs of the same index.
 
 /// y += x
 template <class T>
 void accumulate(CpuQueue&, std::int64_t n, const T* x, T* y);
 template <class T>
 void accumulate(CudaQueue&, std::int64_t n, const T* x, T* y);
+
+/// y = x in another type: between f32 and bf16 (rounded to the nearest), on the CPU.
+template <class From, class To>
+void convert(CpuQueue&, std::int64_t n, const From* x, To* y);
 
 /// y = a + b
 template <class T>

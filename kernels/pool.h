@@ -1,9 +1,12 @@
 #pragma once
 #include <cstdint>
 
+#include "runtime/bf16.h"
 #include "runtime/queue.h"
 
 namespace ssn::kernels {
+
+// All serve bf16 on the CPU, with sums in f32.
 
 /// Pooling windows over x (n, h, w, c), channels last; y is (n, out_h, out_w, c). Pairs are {height, width}.
 /// Padding is at most half the kernel, so that every window has an element of x. h · w <= 2³⁰; kernel and
@@ -41,17 +44,17 @@ void avg_pool_backward(CpuQueue&, const PoolGeometry& g, bool count_padding, con
 template <class T>
 void avg_pool_backward(CudaQueue&, const PoolGeometry& g, bool count_padding, const T* gy, T* gx);
 
-/// y[n,c] = mean over the `pixels` of x (n, pixels, c). Overwrites.
+/// y[n,c] = mean over the `pixels` of x (n, pixels, c). Overwrites. y and gy are Wider<T>.
 template <class T>
 void global_avg_pool_forward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x,
-                             T* y);
+                             Wider<T>* y);
 template <class T>
 void global_avg_pool_forward(CudaQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x,
                              T* y);
 /// Overwrites gx.
 template <class T>
-void global_avg_pool_backward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy,
-                              T* gx);
+void global_avg_pool_backward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c,
+                              const Wider<T>* gy, T* gx);
 template <class T>
 void global_avg_pool_backward(CudaQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy,
                               T* gx);

@@ -16,9 +16,16 @@ struct Pass {
   std::uint64_t seed = 0;  // training: with the step, what dropout draws
   std::int64_t step = 0;
   std::int64_t first = 0;  // place of the first sample in the step: ranks together drop what one would
+  bool half = false;       // activations, and weights where they meet them, in bf16; all else in f32
   /// Asked for each segment of the network by its name: whether to compute it again in backward, rather than
   /// to keep what is computed within. Empty: no.
   std::function<bool(std::string_view segment)> recompute = {};
+
+  /// Images as a network's first layer reads them.
+  Var input(const Tensor& images) const {
+    const Var x = Var::constant(images);
+    return half ? cast(x, DType::bf16) : x;
+  }
 };
 
 /// Where a layer's constructor asks for its weights and parameters, and the path that its names start with.

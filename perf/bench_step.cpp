@@ -27,7 +27,7 @@ namespace ssn {
 namespace {
 
 struct Settings {
-  std::string model = "wrn-16-2", budget = "dense", weights = "eager";
+  std::string model = "wrn-16-2", budget = "dense", weights = "eager", precision = "f32";
   std::int64_t batch = 64, size = 32, classes = 100, length = 0, vocabulary = 30522;
   std::int64_t threads = 2, warmup = 3, steps = 20;
 
@@ -43,6 +43,7 @@ Settings parse(const std::vector<std::string>& arguments) {
   options.add("model", s.model, "NAME", "network")
       .add("budget", s.budget, "SIZE", "parameters of the group, or dense")
       .add("weights", s.weights, "POLICY", "what is kept of generated weights", {"eager", "lean"})
+      .add("precision", s.precision, "TYPE", "of activations", {"f32", "bf16"})
       .add("batch", s.batch, "N", "samples a step", at_least(1))
       .add("size", s.size, "PIXELS", "height and width", at_least(1))
       .add("classes", s.classes, "N", "classes", at_least(2))
@@ -63,7 +64,9 @@ class Training {
   explicit Training(const Settings& s)
       : weights_(parameters_, {.budget = Budget::parse(s.budget)}, value_named<WeightPolicy>(s.weights)),
         network_(make_network(s.model, s.task(), {weights_, parameters_})),
-        input_(zeros_for(s.task(), s.batch)) {
+        input_(zeros_for(s.task(), s.batch)),
+        half_(s.precision == "bf16") {
+    check_usage(!half_ || network_->computes_half(), "bench_step", "{} computes in f32 only", s.model);
     weights_.build();
     parameters_.build();
     optimizer_ = make_optimizer({}, parameters_);
@@ -87,8 +90,9 @@ class Training {
   void step() {
     const Span span("step");
     parameters_.zero_gradients();
-    const Var loss = cross_entropy(network_->forward(input_, {.training = true, .step = ++steps_}), labels_,
-                                   0, 1.0 / static_cast<double>(labels_.size()));
+    const Var loss =
+        cross_entropy(network_->forward(input_, {.training = true, .step = ++steps_, .half = half_}), labels_,
+                      0, 1.0 / static_cast<double>(labels_.size()));
     backward(loss);
     weights_.finish_backward();
     const Span optimizer("optimizer");
@@ -103,6 +107,7 @@ class Training {
   std::unique_ptr<Network> network_;
   std::unique_ptr<Optimizer> optimizer_;
   NetworkInput input_;
+  bool half_;
   Tensor labels_;
   std::int64_t steps_ = 0;
 };
@@ -162,10 +167,15 @@ int run(const Settings& s) {
   start_trace();
   for (std::int64_t i = 0; i < s.steps; ++i) training.step();
   write_trace(trace);
-  nlohmann::ordered_json result = {{"program", "shapeshifter"}, {"model", s.model},
-                                   {"batch", s.batch},          {"threads", s.threads},
-                                   {"budget", s.budget},        {"parameters", training.plan().total},
-                                   {"step_ms", milliseconds},   {"span_ms", self_times(trace)}};
+  nlohmann::ordered_json result = {{"program", "shapeshifter"},
+                                   {"model", s.model},
+                                   {"batch", s.batch},
+                                   {"threads", s.threads},
+                                   {"budget", s.budget},
+                                   {"precision", s.precision},
+                                   {"parameters", training.plan().total},
+                                   {"step_ms", milliseconds},
+                                   {"span_ms", self_times(trace)}};
   std::filesystem::remove(trace);
   fmt::print("{}\n", result.dump());
   return 0;

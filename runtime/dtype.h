@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "runtime/bf16.h"
 #include "runtime/error.h"
 
 namespace ssn {
@@ -36,10 +37,17 @@ inline constexpr DType dtype_of<float> = DType::f32;
 template <>
 inline constexpr DType dtype_of<double> = DType::f64;
 template <>
+inline constexpr DType dtype_of<bf16> = DType::bf16;
+template <>
 inline constexpr DType dtype_of<std::int32_t> = DType::i32;
 template <>
 inline constexpr DType dtype_of<std::int64_t> = DType::i64;
 template <>
 inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
+
+/// The type of parameters beside activations of this one (bf16.h).
+constexpr DType wider(DType t) {
+  return t == DType::bf16 ? DType::f32 : t;
+}
 
 }  // namespace ssn

@@ -58,7 +58,7 @@ class Tensor {
   Tensor slice(std::int64_t first, const Shape& shape) const;
   /// On `device`; shares the storage if it is there already.
   Tensor to(Device device) const;
-  /// Converted values between f32, f64, i32, i64 and u8 (CPU); shares the storage if it has that type
+  /// Converted values (CPU); shares the storage if it has that type
   /// already.
   Tensor to(DType dtype) const;
   Tensor clone() const;

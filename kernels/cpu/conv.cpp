@@ -52,6 +52,7 @@ struct ConvPlan {
 
 struct PlanKey {
   ConvGeometry g;
+  bool half;    // x and y are bf16
   int threads;  // oneDNN divides the work, and sizes its scratch memory, when a primitive is made
   auto operator<=>(const PlanKey&) const = default;
 };
@@ -78,17 +79,18 @@ Pass make_pass(const dnnl::primitive& conv, const memory::desc& scratch, const m
   return pass;
 }
 
-ConvPlan make_plan(const ConvGeometry& g) {
-  using dnnl::algorithm, memory::data_type::f32;
+ConvPlan make_plan(const ConvGeometry& g, bool half) {
+  using dnnl::algorithm, memory::data_type::f32, memory::data_type::bf16;
+  const memory::data_type type = half ? bf16 : f32;
   const std::int64_t og = g.o / g.groups, cg = g.c / g.groups;
   const memory::dims weight_dims =
       g.groups == 1 ? memory::dims{g.o, g.c, g.kh, g.kw} : memory::dims{g.groups, og, cg, g.kh, g.kw};
   ConvPlan plan;
-  plan.x = {{g.n, g.c, g.h, g.w}, f32, Tag::nhwc};
-  plan.y = {{g.n, g.o, g.out_h(), g.out_w()}, f32, Tag::nhwc};
+  plan.x = {{g.n, g.c, g.h, g.w}, type, Tag::nhwc};
+  plan.y = {{g.n, g.o, g.out_h(), g.out_w()}, type, Tag::nhwc};
   plan.weight = {weight_dims, f32, g.groups == 1 ? Tag::oihw : Tag::goihw};
   // Plain weights with channels-last data would fall to oneDNN's reference code.
-  const memory::desc any{weight_dims, f32, Tag::any};
+  const memory::desc any{weight_dims, type, Tag::any}, any_gradient{weight_dims, f32, Tag::any};
   const memory::dims stride{g.stride[0], g.stride[1]}, padding{g.padding[0], g.padding[1]};
   const memory::dims dilation{g.dilation[0] - 1, g.dilation[1] - 1};
   const dnnl::primitive_attr attr = attributes();
@@ -101,8 +103,9 @@ ConvPlan make_plan(const ConvGeometry& g) {
                                                  dilation, padding, padding);
   const auto data = onednn::describe<Data>(attr, std::tie(forward), algorithm::convolution_direct, plan.x,
                                            any, plan.y, stride, dilation, padding, padding);
-  const auto gradient = onednn::describe<Gradient>(attr, std::tie(forward), algorithm::convolution_direct,
-                                                   plan.x, any, plan.y, stride, dilation, padding, padding);
+  const auto gradient =
+      onednn::describe<Gradient>(attr, std::tie(forward), algorithm::convolution_direct, plan.x, any_gradient,
+                                 plan.y, stride, dilation, padding, padding);
   plan.forward = make_pass(Forward(forward), forward.scratchpad_desc(), plan.weight, forward.weights_desc(),
                            forward.weights_desc());
   plan.data =
@@ -112,9 +115,9 @@ ConvPlan make_plan(const ConvGeometry& g) {
   return plan;
 }
 
-std::shared_ptr<const ConvPlan> plan_of(const ConvGeometry& g) {
+std::shared_ptr<const ConvPlan> plan_of(const ConvGeometry& g, bool half) {
   static auto& cache = *new onednn::PlanCache<PlanKey, ConvPlan>(256);
-  return cache.get({g, num_threads()}, [&] { return make_plan(g); });
+  return cache.get({g, half, num_threads()}, [&] { return make_plan(g, half); });
 }
 
 void run(const dnnl::primitive& primitive, std::unordered_map<int, memory> arguments,
@@ -133,7 +136,7 @@ memory reordered(const ConvPlan& plan, const Pass& pass, const float* weight, ch
   return preferred;
 }
 
-void forward(const ConvPlan& plan, const float* x, const float* weight, float* y, char* workspace) {
+void forward(const ConvPlan& plan, const void* x, const float* weight, void* y, char* workspace) {
   const Pass& pass = plan.forward;
   const memory w = reordered(plan, pass, weight, workspace);
   run(pass.conv,
@@ -143,7 +146,7 @@ void forward(const ConvPlan& plan, const float* x, const float* weight, float* y
       pass.conv_scratch, workspace + pass.scratch_at);
 }
 
-void backward_data(const ConvPlan& plan, const float* gy, const float* weight, float* gx, char* workspace) {
+void backward_data(const ConvPlan& plan, const void* gy, const float* weight, void* gx, char* workspace) {
   const Pass& pass = plan.data;
   const memory w = reordered(plan, pass, weight, workspace);
   run(pass.conv,
@@ -153,7 +156,7 @@ void backward_data(const ConvPlan& plan, const float* gy, const float* weight, f
       pass.conv_scratch, workspace + pass.scratch_at);
 }
 
-void backward_weight(const ConvPlan& plan, const float* x, const float* gy, float* gweight, char* workspace) {
+void backward_weight(const ConvPlan& plan, const void* x, const void* gy, float* gweight, char* workspace) {
   const Pass& pass = plan.gradient;
   const memory ours = onednn::over(plan.weight, gweight);
   const memory preferred = pass.reorder ? onednn::over(pass.weight, workspace) : ours;
@@ -195,51 +198,60 @@ void each_kept_pixel(const ConvGeometry& g, F&& f) {
                      f((row / h * g.h + row % h * g.stride[0]) * g.w + j * g.stride[1], row * w + j);
                });
 }
-void thin(const ConvGeometry& g, const float* x, float* thinned) {
+template <class T>
+void thin(const ConvGeometry& g, const T* x, T* thinned) {
   each_kept_pixel(
       g, [&](std::int64_t from, std::int64_t to) { std::copy_n(x + from * g.c, g.c, thinned + to * g.c); });
 }
 /// The gradient: zero where thin() reads nothing.
-void spread(const ConvGeometry& g, const float* thinned, float* gx) {
+template <class T>
+void spread(const ConvGeometry& g, const T* thinned, T* gx) {
   parallel_for(x_size(g), 1 << 16,
-               [&](std::int64_t begin, std::int64_t end) { std::fill(gx + begin, gx + end, 0.0f); });
+               [&](std::int64_t begin, std::int64_t end) { std::fill(gx + begin, gx + end, T(0)); });
   each_kept_pixel(
       g, [&](std::int64_t to, std::int64_t from) { std::copy_n(thinned + from * g.c, g.c, gx + to * g.c); });
 }
 
 /// f with the plan of g, without a stride if it is thinned, and the place of the thinned x, else null.
-template <class F>
+template <class T, class F>
 void with_plan(Where where, const ConvGeometry& g, void* workspace, F&& f) {
   onednn::guarded(
       where, [&] { return text(g); },
       [&] {
-        const std::shared_ptr<const ConvPlan> plan = plan_of(without_stride(g));
+        const std::shared_ptr<const ConvPlan> plan = plan_of(without_stride(g), std::is_same_v<T, bf16>);
         char* const own = static_cast<char*>(workspace);
-        f(*plan, own, is_thinned(g) && own ? reinterpret_cast<float*>(own + plan_bytes(*plan)) : nullptr);
+        f(*plan, own, is_thinned(g) && own ? reinterpret_cast<T*>(own + plan_bytes(*plan)) : nullptr);
       });
 }
 
 }  // namespace
 
+bool conv_takes_bf16(CpuQueue&) {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+  return (isa & needed) == needed;
+}
+
 template <class T>
 std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g) {
   if (is_empty(g)) return 0;
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (!std::is_same_v<T, double>) {
     std::size_t bytes = 0;
-    with_plan("conv_workspace", g, nullptr,
-              [&](const ConvPlan& plan, char*, float*) { bytes = plan_bytes(plan); });
-    return bytes + (is_thinned(g) ? static_cast<std::size_t>(x_size(without_stride(g))) * sizeof(float) : 0);
+    with_plan<T>("conv_workspace", g, nullptr,
+                 [&](const ConvPlan& plan, char*, T*) { bytes = plan_bytes(plan); });
+    return bytes + (is_thinned(g) ? static_cast<std::size_t>(x_size(without_stride(g))) * sizeof(T) : 0);
   } else {
     return im2col::workspace(g);
   }
 }
 
 template <class T>
-void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const T* weight, T* y, void* workspace) {
+void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y,
+                  void* workspace) {
   if (is_empty(g))
-    std::fill_n(y, y_size(g), T{0});
-  else if constexpr (std::is_same_v<T, float>)
-    with_plan("conv_forward", g, workspace, [&](const ConvPlan& plan, char* own, float* thinned) {
+    std::fill_n(y, y_size(g), T(0));
+  else if constexpr (!std::is_same_v<T, double>)
+    with_plan<T>("conv_forward", g, workspace, [&](const ConvPlan& plan, char* own, T* thinned) {
       if (thinned) thin(g, x, thinned);
       forward(plan, thinned ? thinned : x, weight, y, own);
     });
@@ -248,12 +260,12 @@ void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const T* weight,
 }
 
 template <class T>
-void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const T* weight, T* gx,
+void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const Wider<T>* weight, T* gx,
                         void* workspace) {
   if (is_empty(g))
-    std::fill_n(gx, x_size(g), T{0});
-  else if constexpr (std::is_same_v<T, float>)
-    with_plan("conv_backward_data", g, workspace, [&](const ConvPlan& plan, char* own, float* thinned) {
+    std::fill_n(gx, x_size(g), T(0));
+  else if constexpr (!std::is_same_v<T, double>)
+    with_plan<T>("conv_backward_data", g, workspace, [&](const ConvPlan& plan, char* own, T* thinned) {
       backward_data(plan, gy, weight, thinned ? thinned : gx, own);
       if (thinned) spread(g, thinned, gx);
     });
@@ -262,12 +274,12 @@ void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const T* 
 }
 
 template <class T>
-void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T* gy, T* gweight,
+void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T* gy, Wider<T>* gweight,
                           void* workspace) {
   if (is_empty(g))
-    std::fill_n(gweight, weight_size(g), T{0});
-  else if constexpr (std::is_same_v<T, float>)
-    with_plan("conv_backward_weight", g, workspace, [&](const ConvPlan& plan, char* own, float* thinned) {
+    std::fill_n(gweight, weight_size(g), Wider<T>{0});
+  else if constexpr (!std::is_same_v<T, double>)
+    with_plan<T>("conv_backward_weight", g, workspace, [&](const ConvPlan& plan, char* own, T* thinned) {
       if (thinned) thin(g, x, thinned);
       backward_weight(plan, thinned ? thinned : x, gy, gweight, own);
     });
@@ -275,6 +287,12 @@ void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T*
     im2col::backward_weight(g, x, gy, gweight, static_cast<double*>(workspace));
 }
 
+template std::size_t conv_workspace<bf16>(CpuQueue&, const ConvGeometry&);
+template void conv_forward<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const float*, bf16*, void*);
+template void conv_backward_data<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const float*, bf16*,
+                                       void*);
+template void conv_backward_weight<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const bf16*, float*,
+                                         void*);
 template std::size_t conv_workspace<float>(CpuQueue&, const ConvGeometry&);
 template std::size_t conv_workspace<double>(CpuQueue&, const ConvGeometry&);
 template void conv_forward<float>(CpuQueue&, const ConvGeometry&, const float*, const float*, float*, void*);

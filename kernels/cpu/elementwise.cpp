@@ -3,6 +3,7 @@
 #include "kernels/activation.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/functors.h"
+#include "runtime/bf16.h"
 #include "runtime/parallel.h"
 
 namespace ssn::kernels {
@@ -14,7 +15,7 @@ template <class T, class F, class... A>
 void map(std::int64_t n, T* y, F f, const A*... a) {
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) y[i] = f(a[i]...);
+    for (std::int64_t i = begin; i < end; ++i) store(y[i], f(a[i]...));
   });
 }
 /// f(part of the elements of a row of x (rows, cols), how many, their bias) in parallel; without a bias all
@@ -52,23 +53,31 @@ SSN_CLONES void gelu_gradient_run(std::int64_t n, const T* x, const T* bias, con
 
 template <class T>
 void accumulate(CpuQueue&, std::int64_t n, const T* x, T* y) {
+  using W = Wider<T>;
   map(
-      n, y, [](T a, T b) { return a + b; }, y, x);
+      n, y, [](W a, W b) { return a + b; }, y, x);
+}
+template <class From, class To>
+void convert(CpuQueue&, std::int64_t n, const From* x, To* y) {
+  map(
+      n, y, [](float v) { return v; }, x);
 }
 template <class T>
 void add_forward(CpuQueue&, std::int64_t n, const T* a, const T* b, T* y) {
+  using W = Wider<T>;
   map(
-      n, y, [](T u, T v) { return u + v; }, a, b);
+      n, y, [](W u, W v) { return u + v; }, a, b);
 }
 template <class T>
 void relu_forward(CpuQueue&, std::int64_t n, const T* x, T* y) {
   map(
-      n, y, [](T v) { return relu(v); }, x);
+      n, y, [](Wider<T> v) { return relu(v); }, x);
 }
 template <class T>
 void relu_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx) {
+  using W = Wider<T>;
   map(
-      n, gx, [](T v, T g) { return relu_gradient(v, g); }, y, gy);
+      n, gx, [](W v, W g) { return relu_gradient(v, g); }, y, gy);
 }
 template <class T>
 void tanh_forward(CpuQueue&, std::int64_t n, const T* x, T* y) {
@@ -121,6 +130,12 @@ void gelu_backward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, 
             [=](std::int64_t at, std::int64_t n, const T* b) { run(n, x + at, b, gy + at, gx + at); });
 }
 
+template void convert<float, bf16>(CpuQueue&, std::int64_t, const float*, bf16*);
+template void convert<bf16, float>(CpuQueue&, std::int64_t, const bf16*, float*);
+template void accumulate<bf16>(CpuQueue&, std::int64_t, const bf16*, bf16*);
+template void add_forward<bf16>(CpuQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
+template void relu_forward<bf16>(CpuQueue&, std::int64_t, const bf16*, bf16*);
+template void relu_backward<bf16>(CpuQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
 template void accumulate<float>(CpuQueue&, std::int64_t, const float*, float*);
 template void accumulate<double>(CpuQueue&, std::int64_t, const double*, double*);
 template void add_forward<float>(CpuQueue&, std::int64_t, const float*, const float*, float*);

@@ -27,8 +27,8 @@ struct Channels {
 };
 
 /// squares[i] += (x[i] − mean[i])², i < n
-template <class T>
-[[gnu::noinline]] void add_squares(const T* x, int n, const Wide<T>& mean, Wide<T>& squares) {
+template <class X, class T>
+[[gnu::noinline]] void add_squares(const X* x, int n, const Wide<T>& mean, Wide<T>& squares) {
 #pragma omp simd
   for (int i = 0; i < n; ++i) {
     const T d = x[i] - mean.v[i];
@@ -37,17 +37,18 @@ template <class T>
 }
 
 /// sum[i] += gz and dot[i] += gz · (x[i] − mean[i]), i < n
-template <Activation kActivation, class T>
-[[gnu::noinline]] void add_gradients(const T* x, const T* gy, int n, std::int64_t ahead,
+template <Activation kActivation, class X, class T>
+[[gnu::noinline]] void add_gradients(const X* x, const X* gy, int n, std::int64_t ahead,
                                      const Channels<T>& channels, Wide<T>& sum, Wide<T>& dot) {
   const auto add = [&](int begin, int end) {
 #pragma omp simd
     for (int i = begin; i < end; ++i) {
       const T mean = channels.mean.v[i];
-      const T z = normalise(x[i], mean, channels.scale.v[i], channels.bias.v[i]);
-      const T gz = activation_gradient<kActivation>(z, gy[i]);
+      const T value = x[i], g = gy[i];
+      const T z = normalise(value, mean, channels.scale.v[i], channels.bias.v[i]);
+      const T gz = activation_gradient<kActivation>(z, g);
       sum.v[i] += gz;
-      dot.v[i] = std::fma(gz, x[i] - mean, dot.v[i]);
+      dot.v[i] = std::fma(gz, value - mean, dot.v[i]);
     }
   };
   in_strips(n, ahead, add, x, gy);
@@ -90,11 +91,11 @@ struct Rows {
 
 namespace {
 /// A chunk's mean and Σ (x − mean)² of each column, in two passes.
-template <class T>
-void chunk_statistics(const Columns& columns, std::int64_t begin, std::int64_t end, const T* x, T* mean,
+template <class X, class T>
+void chunk_statistics(const Columns& columns, std::int64_t begin, std::int64_t end, const X* x, T* mean,
                       T* squares) {
   Wide<T> sums{}, means;
-  columns.steps(begin, end, [&](std::int64_t at, int n) { add_step(x + at, n, columns.ahead<T>(), sums.v); });
+  columns.steps(begin, end, [&](std::int64_t at, int n) { add_step(x + at, n, columns.ahead<X>(), sums.v); });
   columns.gather(sums.v, mean);
   for (int c = 0; c < columns.count; ++c) mean[c] /= static_cast<T>(end - begin);
   columns.spread([&](std::int64_t c) { return mean[c - columns.first]; }, means.v);
@@ -104,9 +105,10 @@ void chunk_statistics(const Columns& columns, std::int64_t begin, std::int64_t e
 }
 }  // namespace
 
-template <class T>
-void batch_norm_statistics(CpuQueue&, std::int64_t rows, std::int64_t channels, const T* x, T* mean, T* var,
-                           T* workspace) {
+template <class X>
+void batch_norm_statistics(CpuQueue&, std::int64_t rows, std::int64_t channels, const X* x, Wider<X>* mean,
+                           Wider<X>* var, Wider<X>* workspace) {
+  using T = Wider<X>;
   const Chunks chunks(rows, channels);
   for_columns(channels, [&](const Columns& columns) {
     const auto chunk_mean = [&](std::int64_t chunk) {
@@ -146,23 +148,25 @@ void batch_norm_update(CpuQueue&, std::int64_t rows, std::int64_t channels, doub
   }
 }
 
-template <class T>
+template <class X>
 void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps,
-                        Activation activation, const T* x, const T* mean, const T* var, const T* gain,
-                        const T* bias, T* y, std::int64_t stride) {
+                        Activation activation, const X* x, const Wider<X>* mean, const Wider<X>* var,
+                        const Wider<X>* gain, const Wider<X>* bias, X* y, std::int64_t stride) {
+  using T = Wider<X>;
   const Chunks chunks(rows, channels);
-  const Rows<T> out{y, channels, stride};
+  const Rows<X> out{y, channels, stride};
   for_columns(channels, [&](const Columns& columns) {
     const Channels<T> wide(columns, eps, mean, var, gain, bias);
     with_activation(activation, [&](auto act) {
       for_chunks(chunks, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
-        Wide<T> buffer;
+        Wide<X> buffer;
         columns.steps(begin, end, [&](std::int64_t at, int n) {
-          T* const to = out.place(at, buffer.v);
+          X* const to = out.place(at, buffer.v);
 #pragma omp simd
           for (int i = 0; i < n; ++i) {
-            const T z = normalise(x[at + i], wide.mean.v[i], wide.scale.v[i], wide.bias.v[i]);
-            to[i] = activate<act.value>(z);
+            const T value = x[at + i];
+            const T z = normalise(value, wide.mean.v[i], wide.scale.v[i], wide.bias.v[i]);
+            store(to[i], activate<act.value>(z));
           }
           out.scatter(at, n, buffer.v);
         });
@@ -173,14 +177,15 @@ void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, dou
 
 namespace {
 /// The sums of one backward pass over the chunks: workspace gets, a chunk, Σ gz and Σ gz (x − mean).
-template <class T>
+template <class X, class T>
 void gradient_sums(const Chunks& chunks, Activation activation, const Columns& columns,
-                   const Channels<T>& wide, const T* x, const Rows<const T>& gy, T* workspace) {
+                   const Channels<T>& wide, const X* x, const Rows<const X>& gy, T* workspace) {
   with_activation(activation, [&](auto act) {
     for_chunks(chunks, false, [&](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
-      Wide<T> sum{}, dot{}, buffer;
+      Wide<T> sum{}, dot{};
+      Wide<X> buffer;
       columns.steps(begin, end, [&](std::int64_t at, int n) {
-        add_gradients<act.value>(x + at, gy.gathered(at, n, buffer.v), n, columns.ahead<T>(), wide, sum, dot);
+        add_gradients<act.value>(x + at, gy.gathered(at, n, buffer.v), n, columns.ahead<X>(), wide, sum, dot);
       });
       columns.gather(sum.v, workspace + 2 * chunk * gy.channels + columns.first);
       columns.gather(dot.v, workspace + (2 * chunk + 1) * gy.channels + columns.first);
@@ -189,21 +194,21 @@ void gradient_sums(const Chunks& chunks, Activation activation, const Columns& c
 }
 
 /// gx, from what each channel's statistics carry.
-template <class T>
+template <class X, class T>
 void input_gradient(const Chunks& chunks, Activation activation, const Columns& columns,
-                    const Channels<T>& wide, const Wide<T>& gz_mean, const Wide<T>& slope, const T* x,
-                    const Rows<const T>& gy, T* gx, bool add) {
+                    const Channels<T>& wide, const Wide<T>& gz_mean, const Wide<T>& slope, const X* x,
+                    const Rows<const X>& gy, X* gx, bool add) {
   const auto run = [&](auto act, auto adds) {
     for_chunks(chunks, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
-      Wide<T> buffer;
+      Wide<X> buffer;
       columns.steps(begin, end, [&](std::int64_t at, int n) {
-        const T* const g = gy.gathered(at, n, buffer.v);
+        const X* const g = gy.gathered(at, n, buffer.v);
 #pragma omp simd
         for (int i = 0; i < n; ++i) {
-          const T mean = wide.mean.v[i], scale = wide.scale.v[i], value = x[at + i];
-          const T gz = activation_gradient<act.value>(normalise(value, mean, scale, wide.bias.v[i]), g[i]);
+          const T mean = wide.mean.v[i], scale = wide.scale.v[i], value = x[at + i], gy_i = g[i];
+          const T gz = activation_gradient<act.value>(normalise(value, mean, scale, wide.bias.v[i]), gy_i);
           const T result = normalise_gradient(gz, gz_mean.v[i], value - mean, slope.v[i], scale);
-          gx[at + i] = adds ? gx[at + i] + result : result;
+          store(gx[at + i], adds ? static_cast<T>(gx[at + i]) + result : result);
         }
       });
     });
@@ -212,13 +217,14 @@ void input_gradient(const Chunks& chunks, Activation activation, const Columns& 
 }
 }  // namespace
 
-template <class T>
+template <class X>
 void batch_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t channels, double eps,
-                         Activation activation, bool batch_statistics, const T* x, const T* mean,
-                         const T* var, const T* gain, const T* bias, const T* gy, std::int64_t stride,
-                         const NormGradients<T>& out, T* workspace) {
+                         Activation activation, bool batch_statistics, const X* x, const Wider<X>* mean,
+                         const Wider<X>* var, const Wider<X>* gain, const Wider<X>* bias, const X* gy,
+                         std::int64_t stride, const NormGradients<X>& out, Wider<X>* workspace) {
+  using T = Wider<X>;
   const Chunks chunks(rows, channels);
-  const Rows<const T> gys{gy, channels, stride};
+  const Rows<const X> gys{gy, channels, stride};
   for_columns(channels, [&](const Columns& columns) {
     const Channels<T> wide(columns, eps, mean, var, gain, bias);
     gradient_sums(chunks, activation, columns, wide, x, gys, workspace);
@@ -241,6 +247,14 @@ void batch_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t channels, do
   });
 }
 
+template void batch_norm_statistics<bf16>(CpuQueue&, std::int64_t, std::int64_t, const bf16*, float*, float*,
+                                          float*);
+template void batch_norm_forward<bf16>(CpuQueue&, std::int64_t, std::int64_t, double, Activation, const bf16*,
+                                       const float*, const float*, const float*, const float*, bf16*,
+                                       std::int64_t);
+template void batch_norm_backward<bf16>(CpuQueue&, std::int64_t, std::int64_t, double, Activation, bool,
+                                        const bf16*, const float*, const float*, const float*, const float*,
+                                        const bf16*, std::int64_t, const NormGradients<bf16>&, float*);
 template void batch_norm_statistics<float>(CpuQueue&, std::int64_t, std::int64_t, const float*, float*,
                                            float*, float*);
 template void batch_norm_statistics<double>(CpuQueue&, std::int64_t, std::int64_t, const double*, double*,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/bf16.h"
 #include "runtime/parallel.h"
 
 namespace ssn::kernels {
@@ -25,6 +26,10 @@ void pad_channels_backward(CpuQueue&, std::int64_t rows, std::int64_t in, std::i
   });
 }
 
+template void pad_channels_forward<bf16>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                                         const bf16*, bf16*);
+template void pad_channels_backward<bf16>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                                          const bf16*, bf16*);
 template void pad_channels_forward<float>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                                           const float*, float*);
 template void pad_channels_forward<double>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,

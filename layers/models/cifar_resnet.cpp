@@ -41,7 +41,7 @@ CifarResNet::CifarResNet(const Scope& scope, int depth, std::int64_t channels, s
       fc_(scope.at("fc"), size.channels(64), classes) {}
 
 Var CifarResNet::forward(const NetworkInput& input, const Pass& pass) const {
-  Var h = bn1_(conv1_(Var::constant(input.images)), pass, Activation::relu);
+  Var h = bn1_(conv1_(pass.input(input.images)), pass, Activation::relu);
   for (const Block& block : blocks_) {
     h = block.segment(pass, {h}, [&block, pass](std::span<const Var> x) { return block(x[0], pass); });
   }

@@ -52,7 +52,7 @@ DenseNet::DenseNet(const Scope& scope, const std::vector<int>& blocks, std::int6
       fc_(scope.at("fc"), channels_, task.classes) {}
 
 Var DenseNet::forward(const NetworkInput& input, const Pass& pass) const {
-  Var h = conv1_(Var::constant(input.images));
+  Var h = conv1_(pass.input(input.images));
   if (bn1_)
     h = max_pool((*bn1_)(h, pass, Activation::relu), {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
   std::vector<Var> features = {h};

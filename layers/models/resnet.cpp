@@ -68,7 +68,7 @@ ResNet::ResNet(const Scope& scope, const Architecture& a, const NetworkTask& tas
       fc_(scope.at("fc"), size.channels(a.bottleneck ? 2048 : 512), task.classes) {}
 
 Var ResNet::forward(const NetworkInput& input, const Pass& pass) const {
-  Var h = Var::constant(input.images);
+  Var h = pass.input(input.images);
   for (const ConvNorm& layer : stem_) h = layer(h, pass, Activation::relu);
   if (pool_) h = max_pool(h, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
   for (const Block& block : blocks_) {

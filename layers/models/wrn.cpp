@@ -42,7 +42,7 @@ WideResNet::WideResNet(const Scope& scope, int depth, int width, std::int64_t ch
       fc_(scope.at("fc"), size.channels(std::int64_t{64} * width), classes) {}
 
 Var WideResNet::forward(const NetworkInput& input, const Pass& pass) const {
-  Var h = conv1_(Var::constant(input.images));
+  Var h = conv1_(pass.input(input.images));
   for (const Block& block : blocks_) {
     h = block.segment(pass, {h}, [&block, pass](std::span<const Var> x) { return block(x[0], pass); });
   }

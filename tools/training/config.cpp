@@ -74,6 +74,10 @@ void add_training_options(Options& options, TrainConfig& c) {
       .show_default("32 below 5,000 training samples, 64 below 20,000, otherwise 128")
       .add("micro-batches", c.micro_batches, "N",
            "parts of each rank's batch, one after another, to save memory", between(1, 1 << 20))
+      .add("precision", c.precision, "TYPE",
+           "of what is computed in forward and backward; parameters, sums, optimizer and the generation of "
+           "weights are f32 always",
+           {"f32", "bf16"})
       .add("recompute", c.recompute, "SEGMENTS",
            "computed again in backward instead of kept, to save memory, with the same result: none, all, or "
            "names of blocks or their beginnings, such as block1,block2.layer.0")

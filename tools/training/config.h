@@ -47,7 +47,7 @@ struct TrainConfig {
   double clip = 0, ema = 0, label_smoothing = 0;  // clip, ema: 0: none
   std::int64_t patience = 0;                      // epochs; 0: without end
 
-  std::string recompute = "none", memory;
+  std::string precision = "f32", recompute = "none", memory;
 
   std::string device = "auto";
   std::int64_t seed = 0, threads = 0, eval_every = 5;

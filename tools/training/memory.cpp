@@ -35,7 +35,7 @@ void dry_step(Model& model, Optimizer& optimizer, const TrainConfig& config, std
   model.parameters.zero_gradients();
   for (std::int64_t part = 0; part < std::min<std::int64_t>(config.micro_batches, 2); ++part) {
     const NetworkInput input = zeros_for(task, samples);
-    const Pass pass{.training = true, .recompute = recompute};
+    const Pass pass{.training = true, .half = model.half, .recompute = recompute};
     const Var logits = model.network->forward(input, pass);
     const Var loss = cross_entropy(logits, labels_for(input, Device::cpu), config.label_smoothing, 1);
     backward(loss);
@@ -131,7 +131,7 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   const NoGrad no_grad;
   const AverageInUse averaged(average, model.parameters);
   prepare(share(size.measured, batch), measured);
-  model.network->forward(prepared.back(), {});
+  model.network->forward(prepared.back(), {.half = model.half});
   return static_cast<std::int64_t>(dry_run.stats().held);
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/conv.h"
 #include "runtime/log.h"
 #include "runtime/trace.h"
 
@@ -31,10 +32,16 @@ Model::Model(const TrainConfig& config, const InputShape& input, Device device)
 Model::Model(const TrainConfig& config, const InputShape& input, Device device, Setting setting)
     : parameters(DType::f32, device),
       weights(parameters, std::move(setting.plan), value_named<WeightPolicy>(config.weights)),
+      half(config.precision == "bf16"),
       input_(input),
       reduction_(setting.reduction) {
+  check_usage(!half || kernels::conv_takes_bf16(cpu_queue()), "precision",
+              "--precision bf16 needs a processor with AVX-512: use f32");
   network = make_network(config.model, task_of(input), {weights, parameters},
                          reduction_ ? reduction_->size : NetworkSize{});
+  check_usage(!half || network->computes_half(), "precision",
+              "--precision bf16: {} computes in f32 only so far; the residual and dense networks take bf16",
+              config.model);
   weights.build();
 }
 

@@ -30,6 +30,7 @@ class Model {
   Parameters parameters;
   SharedWeights weights;
   std::unique_ptr<Network> network;
+  bool half;  // Pass::half: --precision bf16
 
  private:
   Model(const TrainConfig& config, const InputShape& input, Device device, Setting setting);

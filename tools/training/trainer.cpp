@@ -121,6 +121,7 @@ double Trainer::accumulate(const Batch& batch) {
                                       .seed = static_cast<std::uint64_t>(config_.seed),
                                       .step = steps_done(),
                                       .first = batch.first,
+                                      .half = model_.half,
                                       .recompute = recompute_});
     loss =
         cross_entropy(logits, labels, config_.label_smoothing, 1.0 / static_cast<double>(batch.global_size));

@@ -1,0 +1,180 @@
+// Activations in bf16: rounding, every operation beside f32, and training.
+#include "runtime/bf16.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "autograd/ops.h"
+#include "kernels/conv.h"
+#include "tests/close.h"
+#include "tests/small_network.h"
+#include "tools/training/trainer.h"
+
+namespace ssn::test {
+namespace {
+
+TEST(Bf16, EveryValueComesBack) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    bf16 x;
+    x.bits = static_cast<std::uint16_t>(bits);
+    const float value = x;
+    if (std::isnan(value))
+      EXPECT_TRUE(std::isnan(static_cast<float>(bf16(value))));
+    else
+      EXPECT_EQ(bf16(value).bits, bits);
+  }
+}
+
+TEST(Bf16, RoundsToTheNearestAndTiesToEven) {
+  const auto rounded = [](float x) { return static_cast<float>(bf16(x)); };
+  constexpr float kStep = 1.0f / 128;  // between neighbours from 1 on
+  EXPECT_EQ(rounded(1 + 0.49f * kStep), 1);
+  EXPECT_EQ(rounded(1 + 0.51f * kStep), 1 + kStep);
+  EXPECT_EQ(rounded(1 + 0.5f * kStep), 1);
+  EXPECT_EQ(rounded(1 + 1.5f * kStep), 1 + 2 * kStep);
+  EXPECT_EQ(rounded(-1 - 1.5f * kStep), -1 - 2 * kStep);
+  EXPECT_EQ(rounded(std::numeric_limits<float>::max()), std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(rounded(std::numeric_limits<float>::quiet_NaN())));
+}
+
+/// An operation on activations, the last of which are parameters.
+struct Operation {
+  const char* name;
+  std::vector<Shape> inputs;
+  std::size_t parameters;
+  std::function<Var(std::span<const Var>)> f;
+};
+
+Var norm(std::span<const Var> in, const BatchNormOptions& o) {
+  const Shape c = in[1].shape();
+  return batch_norm(in[0], in[1], in[2], Tensor::full(c, 0.3, DType::f32), Tensor::full(c, 1.5, DType::f32),
+                    o);
+}
+
+std::vector<Operation> operations() {
+  using In = std::span<const Var>;
+  const Shape image{3, 6, 5, 16};
+  return {
+      {"add", {image, image}, 0, [](In in) { return add(in[0], in[1]); }},
+      {"relu", {image}, 0, [](In in) { return relu(in[0]); }},
+      {"pad_channels", {image}, 0, [](In in) { return pad_channels(in[0], 3, 21); }},
+      {"conv",
+       {image, Shape{24, 16, 3, 3}},
+       1,
+       [](In in) {
+         return conv2d(in[0], in[1], {.padding = {1, 1}});
+       }},
+      {"conv_strided",
+       {image, Shape{8, 16, 1, 1}},
+       1,
+       [](In in) {
+         return conv2d(in[0], in[1], {.stride = {2, 2}});
+       }},
+      {"conv_7x7",
+       {Shape{2, 16, 16, 3}, Shape{8, 3, 7, 7}},
+       1,
+       [](In in) {
+         return conv2d(in[0], in[1], {.stride = {2, 2}, .padding = {3, 3}});
+       }},
+      {"max_pool",
+       {image},
+       0,
+       [](In in) {
+         return max_pool(in[0], {.kernel = {3, 3}, .padding = {1, 1}});
+       }},
+      {"avg_pool", {image}, 0, [](In in) { return avg_pool(in[0], {}); }},
+      {"global_avg_pool", {image}, 0, [](In in) { return global_avg_pool(in[0]); }},
+      {"batch_norm", {image, Shape{16}, Shape{16}}, 2, [](In in) { return norm(in, {}); }},
+      {"batch_norm_relu",
+       {image, Shape{16}, Shape{16}},
+       2,
+       [](In in) { return norm(in, {.training = false, .activation = Activation::relu}); }},
+      {"batch_norm_silu",
+       {image, Shape{16}, Shape{16}},
+       2,
+       [](In in) { return norm(in, {.activation = Activation::silu}); }},
+  };
+}
+
+/// Output and gradients with activations of a type; everything starts from the same numbers, which bf16
+/// holds.
+std::vector<std::vector<double>> run(const Operation& op, DType type) {
+  std::vector<Var> in;
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    const Random draws(11, i);
+    std::vector<float> values(static_cast<std::size_t>(op.inputs[i].size()));
+    for (std::size_t k = 0; k < values.size(); ++k) values[k] = bf16(static_cast<float>(draws.normal(k)));
+    const bool parameter = i + op.parameters >= op.inputs.size();
+    in.push_back(Var::leaf(Tensor::of<float>(op.inputs[i], values).to(parameter ? DType::f32 : type)));
+  }
+  const Var y = op.f(in);
+  const Random draws(12, "cotangent");
+  std::vector<float> gy(static_cast<std::size_t>(y.size()));
+  for (std::size_t k = 0; k < gy.size(); ++k) gy[k] = bf16(static_cast<float>(draws.normal(k)));
+  const Tensor cotangent = Tensor::of<float>(y.shape(), gy).to(y.dtype());
+  std::vector<std::vector<double>> found{values_of(y.value().to(DType::f64))};
+  backward({&y, 1}, {&cotangent, 1});
+  for (const Var& x : in) {
+    EXPECT_EQ(x.grad().dtype(), x.dtype()) << op.name;
+    found.push_back(values_of(x.grad().to(DType::f64)));
+  }
+  return found;
+}
+
+TEST(Bf16, OperationsAgreeWithF32) {
+  if (!kernels::conv_takes_bf16(cpu_queue())) GTEST_SKIP() << "this processor has no bf16";
+  for (const Operation& op : operations()) {
+    const auto exact = run(op, DType::f32), half = run(op, DType::bf16);
+    ASSERT_EQ(exact.size(), half.size());
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      double largest = 0;
+      for (const double v : exact[i]) largest = std::max(largest, std::abs(v));
+      ASSERT_EQ(exact[i].size(), half[i].size());
+      for (std::size_t k = 0; k < exact[i].size(); ++k)
+        ASSERT_TRUE(std::abs(exact[i][k] - half[i][k]) <= largest / 100)
+            << op.name << ", output or gradient " << i << " at " << k << ": " << half[i][k] << ", in f32 "
+            << exact[i][k];
+    }
+  }
+}
+
+TEST(Bf16, ParametersStayF32) {
+  const Var x = Var::constant(Tensor::zeros({1, 4, 4, 8}, DType::bf16));
+  const Var w = Var::constant(Tensor::zeros({8, 8, 3, 3}, DType::bf16));
+  EXPECT_THROW(conv2d(x, w), Error);
+  EXPECT_THROW(linear(cast(Var::constant(Tensor::zeros({2, 4}, DType::f32)), DType::bf16),
+                      Var::constant(Tensor::zeros({3, 4}, DType::f32))),
+               Error);
+}
+
+TEST(Bf16, TrainsAsWellAndRepeatably) {
+  if (!kernels::conv_takes_bf16(cpu_queue())) GTEST_SKIP() << "this processor has no bf16";
+  const OneThread one_thread;
+  const Dataset dataset = load_dataset("synthetic:3x8x8x4x160");
+  const auto trained = [&](const std::string& precision, const std::string& recompute) {
+    TrainConfig config;
+    config.model = "wrn-10-1", config.budget = "20%", config.epochs = 4, config.batch = 20;
+    config.precision = precision, config.recompute = recompute;
+    Model model(config, dataset.facts.input, Device::cpu);
+    SoloComm solo;
+    model.build(solo);
+    const Recompute again = choose_recompute(config, {.input = dataset.facts.input});
+    const TrainResult result =
+        Trainer(solo, model,
+                {.config = config, .dataset = dataset, .train = dataset.train, .recompute = again})
+            .run();
+    return std::pair(result.test->error1(), values_of(model.parameters.values()));
+  };
+  const auto exact = trained("f32", "none"), half = trained("bf16", "none");
+  EXPECT_LE(exact.first, 10);
+  EXPECT_LE(half.first, 10) << "percent";
+  EXPECT_NE(half.second, exact.second);
+  EXPECT_EQ(trained("bf16", "none").second, half.second);
+  EXPECT_EQ(trained("bf16", "all").second, half.second);
+}
+
+}  // namespace
+}  // namespace ssn::test
