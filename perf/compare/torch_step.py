@@ -57,6 +57,8 @@ class Bert(nn.Module):
         self.encoder = nn.TransformerEncoder(layer, layers)
         self.dense, self.head_norm = nn.Linear(width, width), nn.LayerNorm(width, 1e-12)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
+        for table in (self.word, self.position, self.segment):
+            nn.init.normal_(table.weight, 0, 0.02)  # with PyTorch's 1, products of denormal gradients take long
 
     def forward(self, tokens, predicted):
         sentence = torch.zeros_like(tokens)
