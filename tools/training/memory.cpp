@@ -132,7 +132,9 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   const AverageInUse averaged(average, model.parameters);
   prepare(share(size.measured, batch), measured);
   model.network->forward(prepared.back(), {.half = model.half});
-  return static_cast<std::int64_t>(dry_run.stats().held);
+  const PoolStats stats = dry_run.stats();
+  return static_cast<std::int64_t>(
+      std::max(stats.held, stats.peak));  // exact allocation holds nothing unused
 }
 
 Recompute choose_recompute(const TrainConfig& config, const RunSize& size) {
