@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kColumnThreads)
 
 /// gx, from each channel's gz_mean and slope (see normalise_gradient).
 template <class T, int V, Activation kActivation, bool kAdd>
-__global__ void __launch_bounds__(kColumnThreads)
+__global__ void __launch_bounds__(kColumnThreads, 2)
     input_gradient_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, T eps, const T* x,
                           const T* mean, const T* var, const T* gain, const T* bias, const T* gy,
                           std::int64_t stride, const T* gz_mean, const T* slope, T* gx) {

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kColumnThreads)
 /// A block owns an image (and a part of the channels), a thread one pack of channels in every blockDim.y-th
 /// pixel.
 template <class T, int V>
-__global__ void __launch_bounds__(kColumnThreads)
+__global__ void __launch_bounds__(kColumnThreads, 2)
     scale_gradient_kernel(std::int64_t rows, std::int64_t channels, std::int64_t pixels, const T* x,
                           const T* s, const T* gy, T* gx, T* gs) {
   const ColumnThread<V> thread(rows, channels, pixels);
