@@ -14,7 +14,7 @@ Var dropout(const Var& x, const DropoutOptions& o) {
   const std::int64_t sample = x.shape().rank() ? x.size() / x.shape()[0] : 1;
   const kernels::DropoutRule rule{o.rate, o.random, o.first * sample, o.unit};
   const auto apply = [rule](const Tensor& from, const Tensor& to) {
-    dispatch(from.device(), from.dtype(), "dropout", [&]<class T>(auto& q) {
+    dispatch_mixed(from.device(), from.dtype(), "dropout", [&]<class T>(auto& q) {
       kernels::dropout<T>(q, from.size(), rule, from.data<T>(), to.data<T>());
     });
   };

@@ -16,7 +16,8 @@ struct DropoutRule {
   std::uint32_t threshold() const { return static_cast<std::uint32_t>(rate * 4294967296.0); }
 };
 
-/// y = x / (1 − rate) where kept, else 0; its gradient is the same function of gy. y may alias x. Overwrites.
+/// y = x / (1 − rate) where kept, else 0; its gradient is the same function of gy. y may alias x; both may be
+/// bf16 on the CPU. Overwrites.
 template <class T>
 void dropout(CpuQueue&, std::int64_t n, const DropoutRule& rule, const T* x, T* y);
 template <class T>

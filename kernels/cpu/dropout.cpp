@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/functors.h"
+#include "runtime/bf16.h"
 #include "runtime/hd.h"
 #include "runtime/parallel.h"
 
@@ -39,7 +40,8 @@ void each_unit(const DropoutRule& rule, std::int64_t begin, std::int64_t end, F&
 template <class T>
 void dropout(CpuQueue&, std::int64_t n, const DropoutRule& rule, const T* x, T* y) {
   const std::uint32_t threshold = rule.threshold();
-  const T scale = static_cast<T>(1 / (1 - rule.rate));
+  using W = Wider<T>;
+  const W scale = static_cast<W>(1 / (1 - rule.rate));
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t from = rule.first + begin, to = rule.first + end;  // place among all elements
     each_unit(rule, from / rule.unit, (to - 1) / rule.unit + 1,
@@ -49,20 +51,21 @@ void dropout(CpuQueue&, std::int64_t n, const DropoutRule& rule, const T* x, T* 
                   T* out = y + (u - rule.first);
 #pragma omp simd
                   for (std::int64_t i = 0; i < last - u; ++i)
-                    out[i] = kept_if(words[i] >= threshold, in[i] * scale);
+                    store(out[i], kept_if(words[i] >= threshold, in[i] * scale));
                   return;
                 }
                 for (; u < last; ++u) {
-                  const T factor = *words++ >= threshold ? scale : T(0);
+                  const W factor = *words++ >= threshold ? scale : W(0);
                   const std::int64_t stop = std::min(to, (u + 1) * rule.unit) - rule.first;
 #pragma omp simd
                   for (std::int64_t i = std::max(from, u * rule.unit) - rule.first; i < stop; ++i)
-                    y[i] = kept_if(factor > 0, x[i] * factor);
+                    store(y[i], kept_if(factor > 0, x[i] * factor));
                 }
               });
   });
 }
 
+template void dropout<bf16>(CpuQueue&, std::int64_t, const DropoutRule&, const bf16*, bf16*);
 template void dropout<float>(CpuQueue&, std::int64_t, const DropoutRule&, const float*, float*);
 template void dropout<double>(CpuQueue&, std::int64_t, const DropoutRule&, const double*, double*);
 
