@@ -17,7 +17,7 @@ struct bf16 {
   SSN_HD static std::uint16_t rounded(float value) {
     const auto b = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t nearest = (b + 0x7FFF + (b >> 16 & 1)) >> 16;
-    return static_cast<std::uint16_t>((b & 0x7FFFFFFF) > 0x7F800000 ? b >> 16 | 0x40 : nearest);
+    return static_cast<std::uint16_t>(value != value ? b >> 16 | 0x40 : nearest);
   }
   SSN_HD operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 };

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/reduce.h"
+#include "runtime/hd.h"
 #include "runtime/parallel.h"
 
 // Loops over (rows, cols) matrices that treat every column alike, with one value a column at hand.
@@ -105,7 +106,8 @@ void in_strips(int n, std::int64_t ahead, F&& f, const T* stream, const Ts*... s
 /// sums[i] += x[i], i < n. (Functions that add up steps are not inlined: g++ 12 would join the loops over two
 /// steps, and the sums that both then wait for halve the speed.)
 template <class X, class T>
-[[gnu::noinline]] void add_step(const X* __restrict__ x, int n, std::int64_t ahead, T* __restrict__ sums) {
+[[gnu::noinline]] SSN_CLONES void add_step(const X* __restrict__ x, int n, std::int64_t ahead,
+                                           T* __restrict__ sums) {
   const auto add = [=](int begin, int end) {
 #pragma omp simd
     for (int i = begin; i < end; ++i) sums[i] += x[i];

@@ -12,10 +12,14 @@ constexpr std::int64_t kGrain = 8192;  // fewer elements take less time than a t
 
 /// y[i] = f(a[i], ...)
 template <class T, class F, class... A>
+SSN_CLONES void map_run(std::int64_t n, T* y, F f, const A*... a) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) store(y[i], f(a[i]...));
+}
+template <class T, class F, class... A>
 void map(std::int64_t n, T* y, F f, const A*... a) {
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) store(y[i], f(a[i]...));
+    map_run(end - begin, y + begin, f, a + begin...);
   });
 }
 /// f(part of the elements of a row of x (rows, cols), how many, their bias) in parallel; without a bias all

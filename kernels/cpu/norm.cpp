@@ -28,7 +28,7 @@ struct Channels {
 
 /// squares[i] += (x[i] − mean[i])², i < n
 template <class X, class T>
-[[gnu::noinline]] void add_squares(const X* x, int n, const Wide<T>& mean, Wide<T>& squares) {
+[[gnu::noinline]] SSN_CLONES void add_squares(const X* x, int n, const Wide<T>& mean, Wide<T>& squares) {
 #pragma omp simd
   for (int i = 0; i < n; ++i) {
     const T d = x[i] - mean.v[i];
@@ -38,8 +38,8 @@ template <class X, class T>
 
 /// sum[i] += gz and dot[i] += gz · (x[i] − mean[i]), i < n
 template <Activation kActivation, class X, class T>
-[[gnu::noinline]] void add_gradients(const X* x, const X* gy, int n, std::int64_t ahead,
-                                     const Channels<T>& channels, Wide<T>& sum, Wide<T>& dot) {
+[[gnu::noinline]] SSN_CLONES void add_gradients(const X* x, const X* gy, int n, std::int64_t ahead,
+                                                const Channels<T>& channels, Wide<T>& sum, Wide<T>& dot) {
   const auto add = [&](int begin, int end) {
 #pragma omp simd
     for (int i = begin; i < end; ++i) {
@@ -52,6 +52,35 @@ template <Activation kActivation, class X, class T>
     }
   };
   in_strips(n, ahead, add, x, gy);
+}
+
+/// y[i] = activation(z), i < n
+template <Activation kActivation, class X, class T>
+SSN_CLONES void normalise_step(const X* x, int n, const Channels<T>& channels, X* y) {
+#pragma omp simd
+  for (int i = 0; i < n; ++i) {
+    const T z = normalise(static_cast<T>(x[i]), channels.mean.v[i], channels.scale.v[i], channels.bias.v[i]);
+    store(y[i], activate<kActivation>(z));
+  }
+}
+
+/// What the statistics carry of a channel's gradient: see normalise_gradient().
+template <class T>
+struct Carried {
+  Wide<T> gz_mean, slope;
+};
+
+/// gx[i] = or += its gradient, i < n
+template <Activation kActivation, bool kAdd, class X, class T>
+SSN_CLONES void gradient_step(const X* x, const X* gy, int n, const Channels<T>& channels,
+                              const Carried<T>& carried, X* gx) {
+#pragma omp simd
+  for (int i = 0; i < n; ++i) {
+    const T mean = channels.mean.v[i], scale = channels.scale.v[i], value = x[i], g = gy[i];
+    const T gz = activation_gradient<kActivation>(normalise(value, mean, scale, channels.bias.v[i]), g);
+    const T result = normalise_gradient(gz, carried.gz_mean.v[i], value - mean, carried.slope.v[i], scale);
+    store(gx[i], kAdd ? static_cast<T>(gx[i]) + result : result);
+  }
 }
 
 /// f with the truth value as a constant.
@@ -161,13 +190,7 @@ void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, dou
       for_chunks(chunks, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
         Wide<X> buffer;
         columns.steps(begin, end, [&](std::int64_t at, int n) {
-          X* const to = out.place(at, buffer.v);
-#pragma omp simd
-          for (int i = 0; i < n; ++i) {
-            const T value = x[at + i];
-            const T z = normalise(value, wide.mean.v[i], wide.scale.v[i], wide.bias.v[i]);
-            store(to[i], activate<act.value>(z));
-          }
+          normalise_step<act.value>(x + at, n, wide, out.place(at, buffer.v));
           out.scatter(at, n, buffer.v);
         });
       });
@@ -196,20 +219,13 @@ void gradient_sums(const Chunks& chunks, Activation activation, const Columns& c
 /// gx, from what each channel's statistics carry.
 template <class X, class T>
 void input_gradient(const Chunks& chunks, Activation activation, const Columns& columns,
-                    const Channels<T>& wide, const Wide<T>& gz_mean, const Wide<T>& slope, const X* x,
-                    const Rows<const X>& gy, X* gx, bool add) {
+                    const Channels<T>& wide, const Carried<T>& carried, const X* x, const Rows<const X>& gy,
+                    X* gx, bool add) {
   const auto run = [&](auto act, auto adds) {
     for_chunks(chunks, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
       Wide<X> buffer;
       columns.steps(begin, end, [&](std::int64_t at, int n) {
-        const X* const g = gy.gathered(at, n, buffer.v);
-#pragma omp simd
-        for (int i = 0; i < n; ++i) {
-          const T mean = wide.mean.v[i], scale = wide.scale.v[i], value = x[at + i], gy_i = g[i];
-          const T gz = activation_gradient<act.value>(normalise(value, mean, scale, wide.bias.v[i]), gy_i);
-          const T result = normalise_gradient(gz, gz_mean.v[i], value - mean, slope.v[i], scale);
-          store(gx[at + i], adds ? static_cast<T>(gx[at + i]) + result : result);
-        }
+        gradient_step<act.value, adds.value>(x + at, gy.gathered(at, n, buffer.v), n, wide, carried, gx + at);
       });
     });
   };
@@ -231,19 +247,19 @@ void batch_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t channels, do
     double sum[Columns::kWidth] = {}, dot[Columns::kWidth] = {};
     add_chunks(chunks.count, 2 * channels, workspace + columns.first, columns.count, sum);
     add_chunks(chunks.count, 2 * channels, workspace + channels + columns.first, columns.count, dot);
-    Wide<T> gz_mean, slope;
+    Carried<T> carried;
     for (int i = 0; i < columns.count; ++i) {
       const std::int64_t c = columns.first + i;
       const double n = static_cast<double>(rows), power = var[c] + eps;
       if (out.ggain) out.ggain[c] += static_cast<T>(dot[i] / std::sqrt(power));
       if (out.gbias) out.gbias[c] += static_cast<T>(sum[i]);
-      gz_mean.v[i] = batch_statistics ? static_cast<T>(sum[i] / n) : T(0);
-      slope.v[i] = batch_statistics ? static_cast<T>(-dot[i] / power / n) : T(0);
+      carried.gz_mean.v[i] = batch_statistics ? static_cast<T>(sum[i] / n) : T(0);
+      carried.slope.v[i] = batch_statistics ? static_cast<T>(-dot[i] / power / n) : T(0);
     }
     if (!out.gx) return;
-    columns.spread([&](std::int64_t c) { return slope.v[c - columns.first]; }, slope.v);
-    columns.spread([&](std::int64_t c) { return gz_mean.v[c - columns.first]; }, gz_mean.v);
-    input_gradient(chunks, activation, columns, wide, gz_mean, slope, x, gys, out.gx, out.add_gx);
+    for (Wide<T>* wide_value : {&carried.gz_mean, &carried.slope})
+      columns.spread([&](std::int64_t c) { return wide_value->v[c - columns.first]; }, wide_value->v);
+    input_gradient(chunks, activation, columns, wide, carried, x, gys, out.gx, out.add_gx);
   });
 }
 
