@@ -49,6 +49,8 @@ Var conv2d(const Var& x, const Var& w, const ConvOptions& options = {});
 Var linear(const Var& x, const Var& w);
 /// bias_add(linear(x, w), b), without keeping what is between
 Var linear(const Var& x, const Var& w, const Var& b);
+/// linear(x, w, b) of the type that parameters have, as a loss reads it
+Var logits(const Var& x, const Var& w, const Var& b);
 
 // ---- ops_nn.cpp
 struct BatchNormOptions {

@@ -70,28 +70,37 @@ void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var
   }
 }
 
-/// c = op(a) op(b), or c += it, of matrices.
-void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
-              bool add) {
-  const std::int64_t k = a.shape()[transpose_a ? 0 : 1];
+/// c = op(a) op(b) of bf16 matrices, plus the bias if there is one, or c += it.
+template <class C>
+void multiply_half(const kernels::MatmulShape& s, const Tensor& a, const Tensor& b, const Tensor& bias,
+                   const Tensor& c, bool add) {
+  check(a.device() == Device::cpu, "linear", "runs on the CPU only so far: use --device cpu");
+  const Storage workspace = Storage::allocate(
+      a.device(), kernels::half_matmul_workspace<C>(cpu_queue(), s, static_cast<bool>(bias), add));
+  if (dry_run()) return;
+  const Span span("linear");
+  kernels::half_matmul<C>(cpu_queue(), s, a.data<bf16>(), b.data<bf16>(), bias ? bias.data<float>() : nullptr,
+                          c.data<C>(), add, workspace.data());
+}
+/// The same of matrices of any one type; c may be of the wider one.
+void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& bias,
+              const Tensor& c, bool add) {
+  const kernels::MatmulShape s{transpose_a, transpose_b, c.shape()[0], c.shape()[1],
+                               a.shape()[transpose_a ? 0 : 1]};
+  if (a.dtype() == DType::bf16)
+    return c.dtype() == DType::bf16 ? multiply_half<bf16>(s, a, b, bias, c, add)
+                                    : multiply_half<float>(s, a, b, bias, c, add);
   dispatch_cpu(a.device(), a.dtype(), "linear", [&]<class T>(auto& q) {
-    kernels::matmul<T>(q, transpose_a, transpose_b, c.shape()[0], c.shape()[1], k, a.data<T>(), b.data<T>(),
-                       c.data<T>(), add);
+    kernels::matmul<T>(q, s, a.data<T>(), b.data<T>(), c.data<T>(), add);
   });
+  if (bias) add_bias(c, bias, c);
 }
-Tensor product(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b) {
-  const Tensor c =
-      Tensor::empty({a.shape()[transpose_a ? 1 : 0], b.shape()[transpose_b ? 0 : 1]}, a.dtype(), a.device());
-  multiply(a, transpose_a, b, transpose_b, c, false);
-  return c;
-}
-/// Adds op(gy) b to x's gradient, if x wants one: where there is a gradient, as of parameters, in its memory.
-void add_product(const Tensor& gy, bool transpose, const Var& b, const Var& x) {
-  if (!x.wants_grad()) return;
-  if (x.grad())
-    multiply(gy, transpose, b.value(), false, x.grad_buffer(), true);
-  else
-    x.add_grad(product(gy, transpose, b.value(), false));
+/// Adds op(gy) b to x's gradient: where there is one, as of parameters, in its memory.
+void add_product(const Tensor& gy, bool transpose, const Tensor& b, const Var& x) {
+  if (x.grad()) return multiply(gy, transpose, b, false, {}, x.grad_buffer(), true);
+  const Tensor gx = Tensor::empty(x.shape(), x.dtype(), x.device());
+  multiply(gy, transpose, b, false, {}, gx, false);
+  x.add_grad(gx);
 }
 
 }  // namespace
@@ -111,35 +120,47 @@ Var conv2d(const Var& x, const Var& w, const ConvOptions& options) {
 
 namespace {
 
-Tensor linear_forward(const Var& x, const Var& w) {
-  check_alike("linear", x, w, "the weight");
+/// y of a type: x's or the wider one.
+Tensor linear_forward(const Var& x, const Var& w, const Tensor& bias, DType type) {
+  check_parameter("linear", x, w, "the weight");
   check(x.shape().rank() == 2 && w.shape().rank() == 2 && x.shape()[1] == w.shape()[1], "linear",
         "the input is {}, the weight {}: expected (rows, i) and (o, i)", x.shape().text(), w.shape().text());
   count_multiply_adds(x.shape()[0] * w.size());
-  return product(x.value(), false, w.value(), true);
+  const Tensor y = Tensor::empty({x.shape()[0], w.shape()[0]}, type, x.device());
+  multiply(x.value(), false, converted(w.value(), x.dtype()), true, bias, y, false);
+  return y;
 }
 
 void linear_backward(const Tensor& gy, std::span<const Var> in) {
-  add_product(gy, true, in[0], in[1]);
-  add_product(gy, false, in[1], in[0]);
+  const Var &x = in[0], &w = in[1];
+  const Tensor g = converted(gy, x.dtype());
+  if (w.wants_grad()) add_product(g, true, x.value(), w);
+  if (x.wants_grad()) add_product(g, false, converted(w.value(), x.dtype()), x);
+}
+
+Var linear_with_bias(const Var& x, const Var& w, const Var& b, DType type) {
+  check(w.shape().rank() == 2 && b.shape() == Shape{w.shape()[0]}, "linear",
+        "the weight is {}, the bias {}: expected (o, i) and o", w.shape().text(), b.shape().text());
+  check_parameter("linear", x, b, "the bias");
+  return Var::result(linear_forward(x, w, b.value(), type), {x, w, b},
+                     [](const Tensor& gy, std::span<const Var> in) {
+                       add_bias_gradient(gy, in[2]);
+                       linear_backward(gy, in);
+                     });
 }
 
 }  // namespace
 
 Var linear(const Var& x, const Var& w) {
-  return Var::result(linear_forward(x, w), {x, w}, linear_backward);
+  return Var::result(linear_forward(x, w, {}, x.dtype()), {x, w}, linear_backward);
 }
 
 Var linear(const Var& x, const Var& w, const Var& b) {
-  check(w.shape().rank() == 2 && b.shape() == Shape{w.shape()[0]}, "linear",
-        "the weight is {}, the bias {}: expected (o, i) and o", w.shape().text(), b.shape().text());
-  check_alike("linear", x, b, "the bias");
-  Tensor y = linear_forward(x, w);
-  add_bias(y, b, y);
-  return Var::result(std::move(y), {x, w, b}, [](const Tensor& gy, std::span<const Var> in) {
-    add_bias_gradient(gy, in[2]);
-    linear_backward(gy, in);
-  });
+  return linear_with_bias(x, w, b, x.dtype());
+}
+
+Var logits(const Var& x, const Var& w, const Var& b) {
+  return linear_with_bias(x, w, b, wider(x.dtype()));
 }
 
 }  // namespace ssn

@@ -43,14 +43,14 @@ Var relu(const Var& x) {
 Var tanh(const Var& x) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (y.size() > 0) {
-    dispatch(y.device(), y.dtype(), "tanh", [&]<class T>(auto& q) {
+    dispatch_mixed(y.device(), y.dtype(), "tanh", [&]<class T>(auto& q) {
       kernels::tanh_forward<T>(q, y.size(), x.value().data<T>(), y.data<T>());
     });
   }
   return Var::result(y, {x}, [y](const Tensor& gy, std::span<const Var> in) {
     Tensor gx = reused_or_new(gy);
     if (gx.size() > 0) {
-      dispatch(gy.device(), gy.dtype(), "tanh backward", [&]<class T>(auto& q) {
+      dispatch_mixed(gy.device(), gy.dtype(), "tanh backward", [&]<class T>(auto& q) {
         kernels::tanh_backward<T>(q, gy.size(), y.data<T>(), gy.data<T>(), gx.data<T>());
       });
     }
@@ -106,7 +106,7 @@ void check_bias(Where where, const Var& x, const Var& b) {
   check(x.shape().rank() >= 1 && b.shape() == Shape{x.shape()[-1]}, where,
         "the bias needs one element for each of the last axis of {}, found {}", x.shape().text(),
         b.shape().text());
-  check_alike(where, x, b, "the bias");
+  check_parameter(where, x, b, "the bias");
 }
 
 /// gelu(x + b); b may be none.
@@ -114,8 +114,9 @@ Tensor gelu_of(const Var& x, const Tensor& b) {
   const Matrix m(x.shape());
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (y.size() == 0) return y;
-  dispatch(y.device(), y.dtype(), "gelu", [&]<class T>(auto& q) {
-    kernels::gelu_forward<T>(q, m.rows, m.cols, x.value().data<T>(), b ? b.data<T>() : nullptr, y.data<T>());
+  dispatch_mixed(y.device(), y.dtype(), "gelu", [&]<class T>(auto& q) {
+    kernels::gelu_forward<T>(q, m.rows, m.cols, x.value().data<T>(), b ? b.data<Wider<T>>() : nullptr,
+                             y.data<T>());
   });
   return y;
 }
@@ -125,9 +126,9 @@ Tensor gelu_gradient(const Tensor& gy, const Var& x, const Tensor& b) {
   const Matrix m(x.shape());
   Tensor gx = reused_or_new(gy);
   if (gx.size() == 0) return gx;
-  dispatch(gy.device(), gy.dtype(), "gelu backward", [&]<class T>(auto& q) {
-    kernels::gelu_backward<T>(q, m.rows, m.cols, x.value().data<T>(), b ? b.data<T>() : nullptr, gy.data<T>(),
-                              gx.data<T>());
+  dispatch_mixed(gy.device(), gy.dtype(), "gelu backward", [&]<class T>(auto& q) {
+    kernels::gelu_backward<T>(q, m.rows, m.cols, x.value().data<T>(), b ? b.data<Wider<T>>() : nullptr,
+                              gy.data<T>(), gx.data<T>());
   });
   return gx;
 }
@@ -140,24 +141,24 @@ void add_bias_gradient(const Tensor& gy, const Var& b) {
   if (gy.size() == 0) return;
   const Matrix m(gy.shape());
   const Tensor workspace =
-      Tensor::empty(Shape{kernels::column_sum_workspace(m.rows, m.cols)}, gy.dtype(), gy.device());
-  dispatch(gy.device(), gy.dtype(), "bias backward", [&]<class T>(auto& q) {
-    kernels::column_sum<T>(q, m.rows, m.cols, gy.data<T>(), gb.data<T>(), workspace.data<T>());
+      Tensor::empty(Shape{kernels::column_sum_workspace(m.rows, m.cols)}, gb.dtype(), gy.device());
+  dispatch_mixed(gy.device(), gy.dtype(), "bias backward", [&]<class T>(auto& q) {
+    kernels::column_sum<T>(q, m.rows, m.cols, gy.data<T>(), gb.data<Wider<T>>(), workspace.data<Wider<T>>());
   });
 }
 
-void add_bias(const Tensor& x, const Var& b, const Tensor& y) {
+void add_bias(const Tensor& x, const Tensor& b, const Tensor& y) {
   if (y.size() == 0) return;
   const Matrix m(y.shape());
-  dispatch(y.device(), y.dtype(), "bias", [&]<class T>(auto& q) {
-    kernels::bias_forward<T>(q, m.rows, m.cols, x.data<T>(), b.value().data<T>(), y.data<T>());
+  dispatch_mixed(y.device(), y.dtype(), "bias", [&]<class T>(auto& q) {
+    kernels::bias_forward<T>(q, m.rows, m.cols, x.data<T>(), b.data<Wider<T>>(), y.data<T>());
   });
 }
 
 Var bias_add(const Var& x, const Var& b) {
   check_bias("bias_add", x, b);
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  add_bias(x.value(), b, y);
+  add_bias(x.value(), b.value(), y);
   return Var::result(std::move(y), {x, b}, [](const Tensor& gy, std::span<const Var> in) {
     in[0].add_grad(gy);
     add_bias_gradient(gy, in[1]);

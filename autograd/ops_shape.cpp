@@ -1,4 +1,5 @@
 #include "autograd/ops.h"
+#include "autograd/scratch.h"
 #include "kernels/elementwise.h"
 #include "kernels/permute.h"
 #include "runtime/dispatch.h"
@@ -28,9 +29,8 @@ Var pad_channels(const Var& x, std::int64_t before, std::int64_t channels) {
   });
 }
 
-namespace {
-
-Tensor cast_of(const Tensor& x, DType to) {
+Tensor converted(const Tensor& x, DType to) {
+  if (to == x.dtype()) return x;
   Tensor y = Tensor::empty(x.shape(), to, x.device());
   // Either type serves to dispatch: one of them is bf16.
   if (y.size() > 0)
@@ -45,14 +45,12 @@ Tensor cast_of(const Tensor& x, DType to) {
   return y;
 }
 
-}  // namespace
-
 Var cast(const Var& x, DType to) {
   if (to == x.dtype()) return x;
   check(wider(x.dtype()) == DType::f32 && wider(to) == DType::f32, "cast",
         "from {} to {}: only f32 and bf16 are possible", name_of(x.dtype()), name_of(to));
-  return Var::result(cast_of(x.value(), to), {x}, [](const Tensor& gy, std::span<const Var> in) {
-    in[0].add_grad(cast_of(gy, in[0].dtype()));
+  return Var::result(converted(x.value(), to), {x}, [](const Tensor& gy, std::span<const Var> in) {
+    in[0].add_grad(converted(gy, in[0].dtype()));
   });
 }
 

@@ -32,7 +32,9 @@ inline Tensor reused_or_new(const Tensor& gy) {
 }
 
 /// y[...,c] = x[...,c] + b[c]; y may be x.
-void add_bias(const Tensor& x, const Var& b, const Tensor& y);
+void add_bias(const Tensor& x, const Tensor& b, const Tensor& y);
+/// x in another type, f32 or bf16; x itself if it has that type.
+Tensor converted(const Tensor& x, DType to);
 /// Adds the sum of gy over all axes but the last to b's gradient, if b wants one.
 void add_bias_gradient(const Tensor& gy, const Var& b);
 

@@ -1,12 +1,13 @@
 #pragma once
 #include <cstdint>
 
+#include "runtime/bf16.h"
 #include "runtime/queue.h"
 
 namespace ssn::kernels {
 
-// All but the bias serve bf16 on the CPU. All pointers have n elements. Outputs overwrite, and may alias
-// inputs of the same index.
+// All serve bf16 on the CPU but sigmoid and silu; a bias is then f32. All pointers have n elements. Outputs
+// overwrite, and may alias inputs of the same index.
 
 /// y += x
 template <class T>
@@ -70,20 +71,20 @@ void silu_backward(CudaQueue&, std::int64_t n, const T* x, const T* gy, T* gx);
 
 /// y[r,c] = x[r,c] + bias[c]; x and y are (rows, cols). Its bias gradient is column_sum (reduce.h).
 template <class T>
-void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
+void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias, T* y);
 template <class T>
 void bias_forward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
 
 /// y[r,c] = z Φ(z) of z = x[r,c] + bias[c], Φ the normal distribution (Hendrycks and Gimpel, 2016); x and y
 /// are (rows, cols). No bias: null.
 template <class T>
-void gelu_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
+void gelu_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias, T* y);
 template <class T>
 void gelu_forward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
 /// gx = gy (Φ(z) + z φ(z)), φ the density.
 template <class T>
-void gelu_backward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, const T* gy,
-                   T* gx);
+void gelu_backward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias,
+                   const T* gy, T* gx);
 template <class T>
 void gelu_backward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, const T* gy,
                    T* gx);

@@ -45,7 +45,7 @@ void matrix_product(benchmark::State& state, bool ta, bool tb, std::int64_t m, s
                     std::int64_t k) {
   const Tensor a = noise({m, k}), b = noise({k, n}), c = noise({m, n});
   for (auto _ : state)
-    kernels::matmul<float>(cpu_queue(), ta, tb, m, n, k, a.data<float>(), b.data<float>(), c.data<float>(),
+    kernels::matmul<float>(cpu_queue(), {ta, tb, m, n, k}, a.data<float>(), b.data<float>(), c.data<float>(),
                            false);
   report(state, 2.0 * static_cast<double>(m * n * k));
 }

@@ -37,20 +37,20 @@ void for_parts(std::int64_t rows, std::int64_t cols, const T* bias, F&& f) {
 }
 
 template <class T, bool kBias>
-SSN_CLONES void gelu_run(std::int64_t n, const T* x, const T* bias, T* y) {
+SSN_CLONES void gelu_run(std::int64_t n, const T* x, const Wider<T>* bias, T* y) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const T z = kBias ? x[i] + bias[i] : x[i];
-    y[i] = z * normal_at(z).below;
+    const Wider<T> z = kBias ? x[i] + bias[i] : Wider<T>(x[i]);
+    store(y[i], z * normal_at(z).below);
   }
 }
 template <class T, bool kBias>
-SSN_CLONES void gelu_gradient_run(std::int64_t n, const T* x, const T* bias, const T* gy, T* gx) {
+SSN_CLONES void gelu_gradient_run(std::int64_t n, const T* x, const Wider<T>* bias, const T* gy, T* gx) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const T z = kBias ? x[i] + bias[i] : x[i];
-    const Normal<T> at = normal_at(z);
-    gx[i] = gy[i] * std::fma(z, at.density, at.below);
+    const Wider<T> z = kBias ? x[i] + bias[i] : Wider<T>(x[i]);
+    const Normal<Wider<T>> at = normal_at(z);
+    store(gx[i], gy[i] * std::fma(z, at.density, at.below));
   }
 }
 }  // namespace
@@ -86,12 +86,13 @@ void relu_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx) {
 template <class T>
 void tanh_forward(CpuQueue&, std::int64_t n, const T* x, T* y) {
   map(
-      n, y, [](T v) { return std::tanh(v); }, x);
+      n, y, [](Wider<T> v) { return std::tanh(v); }, x);
 }
 template <class T>
 void tanh_backward(CpuQueue&, std::int64_t n, const T* y, const T* gy, T* gx) {
+  using W = Wider<T>;
   map(
-      n, gx, [](T v, T g) { return tanh_gradient(v, g); }, y, gy);
+      n, gx, [](W v, W g) { return tanh_gradient(v, g); }, y, gy);
 }
 template <class T>
 void sigmoid_forward(CpuQueue&, std::int64_t n, const T* x, T* y) {
@@ -114,24 +115,24 @@ void silu_backward(CpuQueue&, std::int64_t n, const T* x, const T* gy, T* gx) {
       n, gx, [](T v, T g) { return silu_gradient(v, g); }, x, gy);
 }
 template <class T>
-void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
-  for_parts(rows, cols, bias, [=](std::int64_t at, std::int64_t n, const T* b) {
+void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias, T* y) {
+  for_parts(rows, cols, bias, [=](std::int64_t at, std::int64_t n, const Wider<T>* b) {
 #pragma omp simd
-    for (std::int64_t c = 0; c < n; ++c) y[at + c] = x[at + c] + b[c];
+    for (std::int64_t c = 0; c < n; ++c) store(y[at + c], x[at + c] + b[c]);
   });
 }
 template <class T>
-void gelu_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
+void gelu_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias, T* y) {
   const auto run = bias ? gelu_run<T, true> : gelu_run<T, false>;
   for_parts(rows, cols, bias,
-            [=](std::int64_t at, std::int64_t n, const T* b) { run(n, x + at, b, y + at); });
+            [=](std::int64_t at, std::int64_t n, const Wider<T>* b) { run(n, x + at, b, y + at); });
 }
 template <class T>
-void gelu_backward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, const T* gy,
-                   T* gx) {
+void gelu_backward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias,
+                   const T* gy, T* gx) {
   const auto run = bias ? gelu_gradient_run<T, true> : gelu_gradient_run<T, false>;
   for_parts(rows, cols, bias,
-            [=](std::int64_t at, std::int64_t n, const T* b) { run(n, x + at, b, gy + at, gx + at); });
+            [=](std::int64_t at, std::int64_t n, const Wider<T>* b) { run(n, x + at, b, gy + at, gx + at); });
 }
 
 template void convert<float, bf16>(CpuQueue&, std::int64_t, const float*, bf16*);
@@ -140,6 +141,12 @@ template void accumulate<bf16>(CpuQueue&, std::int64_t, const bf16*, bf16*);
 template void add_forward<bf16>(CpuQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
 template void relu_forward<bf16>(CpuQueue&, std::int64_t, const bf16*, bf16*);
 template void relu_backward<bf16>(CpuQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
+template void tanh_forward<bf16>(CpuQueue&, std::int64_t, const bf16*, bf16*);
+template void tanh_backward<bf16>(CpuQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
+template void bias_forward<bf16>(CpuQueue&, std::int64_t, std::int64_t, const bf16*, const float*, bf16*);
+template void gelu_forward<bf16>(CpuQueue&, std::int64_t, std::int64_t, const bf16*, const float*, bf16*);
+template void gelu_backward<bf16>(CpuQueue&, std::int64_t, std::int64_t, const bf16*, const float*,
+                                  const bf16*, bf16*);
 template void accumulate<float>(CpuQueue&, std::int64_t, const float*, float*);
 template void accumulate<double>(CpuQueue&, std::int64_t, const double*, double*);
 template void add_forward<float>(CpuQueue&, std::int64_t, const float*, const float*, float*);

@@ -1,6 +1,8 @@
 #include "kernels/matmul.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <unordered_map>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/onednn.h"
@@ -62,14 +64,99 @@ void gemm(const GemmShape& s, const float* a, const float* b, float* c, bool add
 }
 
 template <class T>
-void matmul(CpuQueue&, bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
-            const T* a, const T* b, T* c, bool add) {
-  gemm({transpose_a, transpose_b, m, n, k, transpose_a ? m : k, transpose_b ? k : n, n}, a, b, c, add);
+void matmul(CpuQueue&, const MatmulShape& s, const T* a, const T* b, T* c, bool add) {
+  gemm({s.transpose_a, s.transpose_b, s.m, s.n, s.k, s.transpose_a ? s.m : s.k, s.transpose_b ? s.k : s.n,
+        s.n},
+       a, b, c, add);
 }
 
-template void matmul<float>(CpuQueue&, bool, bool, std::int64_t, std::int64_t, std::int64_t, const float*,
-                            const float*, float*, bool);
-template void matmul<double>(CpuQueue&, bool, bool, std::int64_t, std::int64_t, std::int64_t, const double*,
-                             const double*, double*, bool);
+template void matmul<float>(CpuQueue&, const MatmulShape&, const float*, const float*, float*, bool);
+template void matmul<double>(CpuQueue&, const MatmulShape&, const double*, const double*, double*, bool);
+
+namespace {
+using dnnl::memory;
+
+/// A product in oneDNN of row-major operands: its own layouts of b would be faster by less than it takes to
+/// bring b, a weight that changes in every step, into them.
+struct MatmulPlan {
+  memory::desc a, b, bias, c, scratch;
+  dnnl::primitive primitive;
+};
+
+struct MatmulKey {
+  MatmulShape s;
+  bool wide, bias, add;  // wide: c is f32
+  int threads;           // oneDNN divides the work, and sizes its scratch memory, when a primitive is made
+  auto operator<=>(const MatmulKey&) const = default;
+};
+
+MatmulPlan make_plan(const MatmulKey& key) {
+  using Tag = memory::format_tag;
+  using Type = memory::data_type;
+  const MatmulShape& s = key.s;
+  MatmulPlan plan;
+  plan.a = {{s.m, s.k}, Type::bf16, s.transpose_a ? Tag::ba : Tag::ab};
+  plan.b = {{s.k, s.n}, Type::bf16, s.transpose_b ? Tag::ba : Tag::ab};
+  plan.c = {{s.m, s.n}, key.wide ? Type::f32 : Type::bf16, Tag::ab};
+  if (key.bias) plan.bias = {{1, s.n}, Type::f32, Tag::ab};
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (key.add) {
+    dnnl::post_ops sum;
+    sum.append_sum();
+    attr.set_post_ops(sum);
+  }
+  const auto desc = onednn::describe<dnnl::matmul>(attr, std::tie(), plan.a, plan.b, plan.bias, plan.c);
+  plan.scratch = desc.scratchpad_desc();
+  plan.primitive = dnnl::matmul(desc);
+  return plan;
+}
+
+/// f(plan); errors name the product.
+template <class C, class F>
+void with_plan(const MatmulShape& s, bool bias, bool add, F&& f) {
+  static auto& cache = *new onednn::PlanCache<MatmulKey, MatmulPlan>(256);
+  onednn::guarded(
+      "matmul", [&] { return fmt::format("m {}, n {}, k {} in bf16", s.m, s.n, s.k); },
+      [&] {
+        const MatmulKey key{s, std::is_same_v<C, float>, bias, add, num_threads()};
+        f(*cache.get(key, [&] { return make_plan(key); }));
+      });
+}
+}  // namespace
+
+template <class C>
+std::size_t half_matmul_workspace(CpuQueue&, const MatmulShape& s, bool bias, bool add) {
+  std::size_t bytes = 0;
+  if (s.m > 0 && s.n > 0 && s.k > 0)
+    with_plan<C>(s, bias, add, [&](const MatmulPlan& plan) { bytes = plan.scratch.get_size(); });
+  return bytes;
+}
+
+template <class C>
+void half_matmul(CpuQueue&, const MatmulShape& s, const bf16* a, const bf16* b, const float* bias, C* c,
+                 bool add, void* workspace) {
+  if (s.m == 0 || s.n == 0) return;
+  if (s.k == 0) {
+    for (std::int64_t i = 0; i < s.m * s.n; ++i)
+      store(c[i], (add ? static_cast<float>(c[i]) : 0.0f) + (bias ? bias[i % s.n] : 0.0f));
+    return;
+  }
+  with_plan<C>(s, bias != nullptr, add, [&](const MatmulPlan& plan) {
+    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, onednn::over(plan.a, a)},
+                                              {DNNL_ARG_WEIGHTS, onednn::over(plan.b, b)},
+                                              {DNNL_ARG_DST, onednn::over(plan.c, c)},
+                                              {DNNL_ARG_SCRATCHPAD, onednn::over(plan.scratch, workspace)}};
+    if (bias) arguments.emplace(DNNL_ARG_BIAS, onednn::over(plan.bias, bias));
+    plan.primitive.execute(onednn::stream(), arguments);
+  });
+}
+
+template std::size_t half_matmul_workspace<bf16>(CpuQueue&, const MatmulShape&, bool, bool);
+template std::size_t half_matmul_workspace<float>(CpuQueue&, const MatmulShape&, bool, bool);
+template void half_matmul<bf16>(CpuQueue&, const MatmulShape&, const bf16*, const bf16*, const float*, bf16*,
+                                bool, void*);
+template void half_matmul<float>(CpuQueue&, const MatmulShape&, const bf16*, const bf16*, const float*,
+                                 float*, bool, void*);
 
 }  // namespace ssn::kernels

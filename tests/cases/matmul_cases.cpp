@@ -64,7 +64,7 @@ OpCase matmul_case(bool ta, bool tb, bool add, std::int64_t m, std::int64_t n, s
   const auto f = [=](std::span<const Var> v) {
     const Tensor c = v[2].value().clone();
     dispatch_cpu(c.device(), c.dtype(), "matmul", [&]<class T>(auto& q) {
-      kernels::matmul<T>(q, ta, tb, m, n, k, v[0].value().data<T>(), v[1].value().data<T>(), c.data<T>(),
+      kernels::matmul<T>(q, {ta, tb, m, n, k}, v[0].value().data<T>(), v[1].value().data<T>(), c.data<T>(),
                          add);
     });
     return Var::constant(c);
