@@ -19,7 +19,11 @@ bench=$build/perf/bench_step
 /usr/bin/python3 -c 'import torch' 2> /dev/null ||
   { echo "step.sh: no PyTorch: apt-get install python3-torch libopenblas0-openmp" >&2; exit 2; }
 
-unset OPENBLAS_CORETYPE OPENBLAS_L2_SIZE  # may be set to please older programs, and slow OpenBLAS down
+# The distribution's OpenBLAS does not know the newest processors and takes them for old ones, without AVX-512.
+unset OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
+grep -q avx512f /proc/cpuinfo && export OPENBLAS_CORETYPE=SkylakeX
+# Bound to cores, as two threads that wait for each other on one core, while others use the rest, take ten times as long.
+export OMP_PROC_BIND=true OMP_PLACES=cores
 export OMP_NUM_THREADS=$threads OPENBLAS_NUM_THREADS=$threads
 lines=$(mktemp)
 trap 'rm -f "$lines"' EXIT

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Training steps in PyTorch, of a wide residual network on random images, channels last, or of BERT; see bench_step.
+"""Training steps in PyTorch, of a wide residual network, BERT, or one of torchvision's networks (resnet-18,
+efficientnet-b0, ...); images are random and channels last. See bench_step.
 
 Prints one JSON object with the milliseconds of every step.
 """
@@ -64,26 +65,34 @@ class Bert(nn.Module):
         sentence = torch.zeros_like(tokens)
         h = self.word(tokens) + self.position(torch.arange(tokens.shape[1])) + self.segment(sentence)
         h = self.encoder(self.dropout(self.norm(h)), src_key_padding_mask=sentence.bool())
-        h = self.head_norm(F.gelu(self.dense(h.flatten(0, 1)[predicted])))
+        h = self.head_norm(F.gelu(self.dense(h.flatten(0, 1)[predicted])).float())
         return F.linear(h, self.word.weight, self.bias)
 
 
 def training(args):
     """The model, its inputs and the labels."""
-    kind, depth, width = args.model.split("-")
+    kind, *sizes = args.model.split("-")
     if kind == "bert":
+        layers, width = map(int, sizes)
         tokens = torch.randint(0, args.vocabulary, (args.batch, args.length))
         predicted = torch.arange(args.batch * round(0.15 * args.length))
-        model = Bert(int(depth), int(width), args.length, args.vocabulary)
+        model = Bert(layers, width, args.length, args.vocabulary)
         return model, (tokens, predicted), torch.randint(0, args.vocabulary, predicted.shape)
-    model = WideResNet(int(depth), int(width), args.classes).to(memory_format=torch.channels_last)
+    if kind == "wrn":
+        model = WideResNet(*map(int, sizes), args.classes)
+    else:
+        import torchvision  # only here, so that the other networks need only PyTorch
+        name = kind + ("_" if kind == "efficientnet" else "") + "".join(sizes)
+        model = getattr(torchvision.models, name)(num_classes=args.classes)
+    model = model.to(memory_format=torch.channels_last)
     images = torch.randn(args.batch, 3, args.size, args.size).to(memory_format=torch.channels_last)
     return model, (images,), torch.randint(0, args.classes, (args.batch,))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="wrn-16-2", help="wrn-DEPTH-WIDTH or bert-LAYERS-WIDTH")
+    parser.add_argument("--model", default="wrn-16-2", help="wrn-DEPTH-WIDTH, bert-LAYERS-WIDTH, resnet-18, efficientnet-b0, ...")
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="bf16: automatic mixed precision")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", type=int, default=32)
     parser.add_argument("--classes", type=int, default=100)
@@ -103,7 +112,9 @@ def main():
     for step in range(args.warmup + args.steps):
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        F.cross_entropy(model(*inputs), labels).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
+            outputs = model(*inputs)
+        F.cross_entropy(outputs.float(), labels).backward()
         optimizer.step()
         if step >= args.warmup:
             milliseconds.append(1e3 * (time.perf_counter() - start))
@@ -112,6 +123,7 @@ def main():
         "model": args.model,
         "batch": args.batch,
         "threads": args.threads,
+        "precision": args.precision,
         "parameters": sum(p.numel() for p in model.parameters()),
         "step_ms": milliseconds,
     }))
