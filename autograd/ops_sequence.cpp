@@ -43,12 +43,13 @@ void layer_norm_backward(const Tensor& mean, const Tensor& rstd, const Tensor& g
   if (bias.wants_grad()) gbias = bias.grad_buffer();
   if (gy.size() > 0) {
     const Tensor workspace =
-        Tensor::empty(Shape{kernels::layer_norm_workspace(rows, cols)}, gy.dtype(), gy.device());
-    dispatch(gy.device(), gy.dtype(), "layer_norm backward", [&]<class T>(auto& q) {
+        Tensor::empty(Shape{kernels::layer_norm_workspace(rows, cols)}, mean.dtype(), gy.device());
+    dispatch_mixed(gy.device(), gy.dtype(), "layer_norm backward", [&]<class T>(auto& q) {
       kernels::layer_norm_backward<T>(
-          q, rows, cols, x.value().data<T>(), sum ? in[3].value().data<T>() : nullptr, mean.data<T>(),
-          rstd.data<T>(), gain.value().data<T>(), gy.data<T>(),
-          {data_or_null<T>(gs), data_or_null<T>(ggain), data_or_null<T>(gbias)}, workspace.data<T>());
+          q, rows, cols, x.value().data<T>(), sum ? in[3].value().data<T>() : nullptr, mean.data<Wider<T>>(),
+          rstd.data<Wider<T>>(), gain.value().data<Wider<T>>(), gy.data<T>(),
+          {data_or_null<T>(gs), data_or_null<Wider<T>>(ggain), data_or_null<Wider<T>>(gbias)},
+          workspace.data<Wider<T>>());
     });
   }
   if (sum) in[3].add_grad(gs);
@@ -63,18 +64,18 @@ Var layer_norm_of(const Var& x, const Var& r, const Var& gain, const Var& bias, 
     check(v->shape() == columns, "layer_norm",
           "{} needs one element for each of the last axis of {}, found {}", name, x.shape().text(),
           v->shape().text());
-    check_alike("layer_norm", x, *v, name);
+    check_parameter("layer_norm", x, *v, name);
   }
   const std::int64_t cols = gain.size(), rows = cols ? x.size() / cols : 0;
-  const auto like = [&](const Shape& shape) { return Tensor::empty(shape, x.dtype(), x.device()); };
-  Tensor y = like(x.shape());
-  const Tensor mean = like({rows}), rstd = like({rows});
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  const Tensor mean = Tensor::empty({rows}, wider(x.dtype()), x.device()),
+               rstd = Tensor::empty({rows}, wider(x.dtype()), x.device());
   if (y.size() > 0) {
-    dispatch(y.device(), y.dtype(), "layer_norm", [&]<class T>(auto& q) {
+    dispatch_mixed(y.device(), y.dtype(), "layer_norm", [&]<class T>(auto& q) {
       const Tensor rv = r ? r.value() : Tensor();
       kernels::layer_norm_forward<T>(q, rows, cols, eps, x.value().data<T>(), data_or_null<T>(rv),
-                                     gain.value().data<T>(), bias.value().data<T>(), y.data<T>(),
-                                     mean.data<T>(), rstd.data<T>());
+                                     gain.value().data<Wider<T>>(), bias.value().data<Wider<T>>(),
+                                     y.data<T>(), mean.data<Wider<T>>(), rstd.data<Wider<T>>());
     });
   }
   std::vector<Var> inputs{x, gain, bias};
@@ -104,22 +105,33 @@ Var embedding(const Var& table, const Tensor& ids) {
   check_range("embedding", ids, 0, rows - 1, "id");
   Tensor y = Tensor::empty({count, cols}, table.dtype(), table.device());
   if (y.size() > 0) {
-    dispatch(y.device(), y.dtype(), "embedding", [&]<class T>(auto& q) {
+    dispatch_mixed(y.device(), y.dtype(), "embedding", [&]<class T>(auto& q) {
       kernels::embedding_forward<T>(q, count, rows, cols, table.value().data<T>(), ids.data<std::int32_t>(),
                                     y.data<T>());
     });
   }
   return Var::result(std::move(y), {table}, [=](const Tensor& gy, std::span<const Var> in) {
-    const Tensor gtable = in[0].grad_buffer();
-    if (gy.size() == 0) return;
-    dispatch(gy.device(), gy.dtype(), "embedding backward", [&]<class T>(auto& q) {
-      kernels::embedding_backward<T>(q, count, rows, cols, gy.data<T>(), ids.data<std::int32_t>(),
-                                     gtable.data<T>());
-    });
+    const bool half = gy.dtype() == DType::bf16;  // summed apart, in f32
+    const Tensor gtable = half ? Tensor::zeros(in[0].shape(), DType::f32, gy.device()) : in[0].grad_buffer();
+    if (gy.size() > 0)
+      dispatch_mixed(gy.device(), gy.dtype(), "embedding backward", [&]<class T>(auto& q) {
+        kernels::embedding_backward<T>(q, count, rows, cols, gy.data<T>(), ids.data<std::int32_t>(),
+                                       gtable.data<Wider<T>>());
+      });
+    if (half) in[0].add_grad(converted(gtable, DType::bf16));
   });
 }
 
 namespace {
+
+/// Allocated outside of dispatch, so that a dry run sees it.
+Tensor attention_workspace(const Tensor& like, const kernels::AttentionShape& shape) {
+  const bool half = like.dtype() == DType::bf16;
+  CpuQueue& queue = cpu_queue();
+  return Tensor::empty({half ? kernels::attention_workspace<bf16>(queue, shape)
+                             : kernels::attention_workspace<float>(queue, shape)},
+                       wider(like.dtype()), like.device());
+}
 
 kernels::AttentionShape checked_attention(const Var& q, const Var& k, const Var& v, const Tensor& lengths,
                                           const AttentionOptions& o) {
@@ -150,29 +162,28 @@ kernels::AttentionShape checked_attention(const Var& q, const Var& k, const Var&
 Var attention(const Var& q, const Var& k, const Var& v, const Tensor& lengths, const AttentionOptions& o) {
   const kernels::AttentionShape shape = checked_attention(q, k, v, lengths, o);
   const kernels::AttentionDropout dropout{o.dropout, o.random, o.first};
-  const auto like = [&](const Shape& s) { return Tensor::empty(s, q.dtype(), q.device()); };
-  Tensor y = like(q.shape());
-  const Tensor log_sum = like({shape.samples, shape.heads, shape.queries});
+  Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
+  const Tensor log_sum =
+      Tensor::empty({shape.samples, shape.heads, shape.queries}, wider(q.dtype()), q.device());
   count_multiply_adds(2 * y.size() * shape.keys);
   if (y.size() > 0) {
-    const Tensor workspace = like({kernels::attention_workspace(cpu_queue(), shape)});
-    dispatch_cpu(y.device(), y.dtype(), "attention", [&]<class T>(auto& queue) {
+    const Tensor workspace = attention_workspace(y, shape);
+    dispatch_mixed_cpu(y.device(), y.dtype(), "attention", [&]<class T>(auto& queue) {
       kernels::attention_forward<T>(queue, shape, dropout, q.value().data<T>(), k.value().data<T>(),
                                     v.value().data<T>(), lengths.data<std::int32_t>(), y.data<T>(),
-                                    log_sum.data<T>(), workspace.data<T>());
+                                    log_sum.data<Wider<T>>(), workspace.data<Wider<T>>());
     });
   }
   return Var::result(std::move(y), {q, k, v}, [=](const Tensor& gy, std::span<const Var> in) {
     Tensor grads[3];
     for (int i = 0; i < 3; ++i) grads[i] = Tensor::empty(in[i].shape(), gy.dtype(), gy.device());
     if (gy.size() > 0) {
-      const Tensor workspace =
-          Tensor::empty({kernels::attention_workspace(cpu_queue(), shape)}, gy.dtype(), gy.device());
-      dispatch_cpu(gy.device(), gy.dtype(), "attention backward", [&]<class T>(auto& queue) {
+      const Tensor workspace = attention_workspace(gy, shape);
+      dispatch_mixed_cpu(gy.device(), gy.dtype(), "attention backward", [&]<class T>(auto& queue) {
         kernels::attention_backward<T>(
             queue, shape, dropout, in[0].value().data<T>(), in[1].value().data<T>(), in[2].value().data<T>(),
-            lengths.data<std::int32_t>(), log_sum.data<T>(), gy.data<T>(), grads[0].data<T>(),
-            grads[1].data<T>(), grads[2].data<T>(), workspace.data<T>());
+            lengths.data<std::int32_t>(), log_sum.data<Wider<T>>(), gy.data<T>(), grads[0].data<T>(),
+            grads[1].data<T>(), grads[2].data<T>(), workspace.data<Wider<T>>());
       });
     }
     for (int i = 0; i < 3; ++i) in[i].add_grad(std::move(grads[i]));

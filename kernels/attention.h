@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "runtime/bf16.h"
 #include "runtime/queue.h"
 #include "runtime/random.h"
 
@@ -11,7 +12,8 @@ namespace ssn::kernels {
 // h · width on. With q_i, k_j, v_j a sample's rows of one head:
 //   s[i,j] = q_i · k_j / sqrt(width),   p = softmax of s over the first lengths[sample] keys,
 //   y_i = Σ_j m[i,j] p[i,j] v_j,   m = 1, or with dropout: 0 with probability `rate`, else 1 / (1 − rate)
-// No more than a few rows of s are stored at a time.
+// No more than a few rows of s are stored at a time. Inputs, y and their gradients may be bf16; all between
+// them, log_sum and workspace are then f32, Wider<T>.
 
 struct AttentionShape {
   std::int64_t samples, heads, width, queries, keys;
@@ -26,16 +28,18 @@ struct AttentionDropout {
 };
 
 /// Elements of workspace that each of the functions below needs.
+template <class T>
 std::int64_t attention_workspace(CpuQueue&, const AttentionShape& shape);
 /// y, and log_sum (samples, heads, queries): log Σ_j exp s[i,j], for the backward pass. lengths (samples) are
 /// 1 to keys. Overwrites.
 template <class T>
 void attention_forward(CpuQueue&, const AttentionShape& shape, const AttentionDropout& dropout, const T* q,
-                       const T* k, const T* v, const std::int32_t* lengths, T* y, T* log_sum, T* workspace);
+                       const T* k, const T* v, const std::int32_t* lengths, T* y, Wider<T>* log_sum,
+                       Wider<T>* workspace);
 /// gq, gk and gv. Overwrites.
 template <class T>
 void attention_backward(CpuQueue&, const AttentionShape& shape, const AttentionDropout& dropout, const T* q,
-                        const T* k, const T* v, const std::int32_t* lengths, const T* log_sum, const T* gy,
-                        T* gq, T* gk, T* gv, T* workspace);
+                        const T* k, const T* v, const std::int32_t* lengths, const Wider<T>* log_sum,
+                        const T* gy, T* gq, T* gk, T* gv, Wider<T>* workspace);
 
 }  // namespace ssn::kernels

@@ -21,11 +21,10 @@ struct Pass {
   /// to keep what is computed within. Empty: no.
   std::function<bool(std::string_view segment)> recompute = {};
 
+  /// x of the type that activations have.
+  Var activations(const Var& x) const { return half ? cast(x, DType::bf16) : x; }
   /// Images as a network's first layer reads them.
-  Var input(const Tensor& images) const {
-    const Var x = Var::constant(images);
-    return half ? cast(x, DType::bf16) : x;
-  }
+  Var input(const Tensor& images) const { return activations(Var::constant(images)); }
 };
 
 /// Where a layer's constructor asks for its weights and parameters, and the path that its names start with.

@@ -54,6 +54,10 @@ Var norm(std::span<const Var> in, const BatchNormOptions& o) {
                     o);
 }
 
+Tensor integers(const std::vector<std::int32_t>& values) {
+  return Tensor::of<std::int32_t>({std::ssize(values)}, values);
+}
+
 std::vector<Operation> operations() {
   using In = std::span<const Var>;
   const Shape image{3, 6, 5, 16}, rows{37, 24};
@@ -77,6 +81,27 @@ std::vector<Operation> operations() {
        2,
        [](In in) { return add(linear(in[0], in[1], in[2]), linear(in[0], in[1])); }},
       {"logits", {rows, Shape{50, 24}, Shape{50}}, 2, [](In in) { return logits(in[0], in[1], in[2]); }},
+      {"layer_norm",
+       {rows, Shape{24}, Shape{24}},
+       2,
+       [](In in) { return layer_norm(in[0], in[1], in[2], 1e-5); }},
+      {"add_layer_norm",
+       {rows, rows, Shape{24}, Shape{24}},
+       2,
+       [](In in) { return add_layer_norm(in[0], in[1], in[2], in[3], 1e-5); }},
+      {"rows_of_activations",
+       {rows},
+       0,
+       [](In in) {
+         return embedding(in[0], integers({3, 0, 36, 3, 7}));
+       }},
+      {"attention",
+       {Shape{3 * 131, 24}, Shape{3 * 9, 24}, Shape{3 * 9, 24}},
+       0,
+       [](In in) {
+         return attention(in[0], in[1], in[2], integers({9, 1, 6}),
+                          {.heads = 3, .dropout = 0.2, .random = Random(5, 7)});
+       }},
       {"conv",
        {image, Shape{24, 16, 3, 3}},
        1,

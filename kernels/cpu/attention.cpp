@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vector_math.h"
@@ -15,9 +16,12 @@ constexpr std::int64_t kBlock = 128;  // queries at a time
 std::int64_t blocks_of(const AttentionShape& s) {
   return std::min(kBlock, s.queries);
 }
-/// Two blocks of scores, and two rows.
+/// Two blocks of scores, and two rows. Of bf16 also what a task reads and writes, in f32: four matrices of
+/// keys and three blocks of queries.
+template <class T>
 std::int64_t task_workspace(const AttentionShape& s) {
-  return (2 * blocks_of(s) + 2) * s.keys;
+  const std::int64_t copies = std::is_same_v<T, bf16> ? (4 * s.keys + 3 * blocks_of(s)) * s.width : 0;
+  return (2 * blocks_of(s) + 2) * s.keys + copies;
 }
 std::int64_t task_count(const AttentionShape& s) {
   return s.samples * s.heads;
@@ -43,14 +47,71 @@ struct Task {
 
 /// f(task, its workspace) for all, in parallel.
 template <class T, class F>
-void for_tasks(const AttentionShape& s, const std::int32_t* lengths, T* workspace, F&& f) {
+void for_tasks(const AttentionShape& s, const std::int32_t* lengths, Wider<T>* workspace, F&& f) {
   const std::int64_t tasks = task_count(s), parts = part_count(s);
   parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t p = begin; p < end; ++p)
       for (std::int64_t i = tasks * p / parts; i < tasks * (p + 1) / parts; ++i)
-        f(Task(s, i, lengths), workspace + p * task_workspace(s));
+        f(Task(s, i, lengths), workspace + p * task_workspace<T>(s));
   });
 }
+
+/// to = from, matrices whose rows are apart.
+template <class From, class To>
+SSN_CLONES void copy_rows(std::int64_t rows, std::int64_t width, const From* from, std::int64_t from_stride,
+                          To* to, std::int64_t to_stride) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) store(to[i * to_stride + c], from[i * from_stride + c]);
+  }
+}
+
+/// A matrix that a task computes with: rows of an input or an output themselves or, of bf16, their copy in
+/// f32.
+template <class T>
+struct Operand {
+  using W = Wider<T>;
+  static constexpr bool kCopied = !std::is_same_v<T, W>;
+  std::int64_t width, outer;  // of a row here, and between the rows outside
+  W* copy;                    // of them, if kCopied
+
+  std::int64_t stride() const { return kCopied ? width : outer; }
+  const W* read(std::int64_t rows, const T* from) const {
+    if constexpr (kCopied) {
+      copy_rows(rows, width, from, outer, copy, width);
+      return copy;
+    } else {
+      return from;
+    }
+  }
+  /// Where to compute what written() then brings to `to`.
+  W* place(T* to) const {
+    if constexpr (kCopied)
+      return copy;
+    else
+      return to;
+  }
+  void written(std::int64_t rows, T* to) const {
+    if constexpr (kCopied) copy_rows(rows, width, copy, width, to, outer);
+  }
+};
+
+/// The workspace of a task, laid out.
+template <class T>
+struct Operands {
+  Wider<T>*gradients, *rows;          // behind the scores; the two rows
+  Operand<T> k, v, gk, gv, q, y, gq;  // y or its gradient
+
+  Operands(const AttentionShape& s, Wider<T>* workspace)
+      : gradients(workspace + blocks_of(s) * s.keys), rows(gradients + blocks_of(s) * s.keys) {
+    Wider<T>* next = rows + 2 * s.keys;
+    const auto lay = [&](std::int64_t count, auto&... operands) {
+      ((operands = {s.width, s.columns(), next}, next += Operand<T>::kCopied ? count * s.width : 0), ...);
+    };
+    lay(s.keys, k, v, gk, gv);
+    lay(blocks_of(s), q, y, gq);
+  }
+};
 
 /// The factors m[i,·] of a row.
 template <class T>
@@ -122,58 +183,74 @@ T scale_of(const AttentionShape& s) {
 
 }  // namespace
 
+template <class T>
 std::int64_t attention_workspace(CpuQueue&, const AttentionShape& s) {
-  return part_count(s) * task_workspace(s);
+  return part_count(s) * task_workspace<T>(s);
 }
+template std::int64_t attention_workspace<bf16>(CpuQueue&, const AttentionShape&);
+template std::int64_t attention_workspace<float>(CpuQueue&, const AttentionShape&);
 
 template <class T>
 void attention_forward(CpuQueue&, const AttentionShape& s, const AttentionDropout& dropout, const T* q,
-                       const T* k, const T* v, const std::int32_t* lengths, T* y, T* log_sum, T* workspace) {
-  for_tasks(s, lengths, workspace, [&](const Task& t, T* scores) {
-    T* const m = scores + 2 * blocks_of(s) * s.keys;
+                       const T* k, const T* v, const std::int32_t* lengths, T* y, Wider<T>* log_sum,
+                       Wider<T>* workspace) {
+  using W = Wider<T>;
+  for_tasks<T>(s, lengths, workspace, [&](const Task& t, W* scores) {
+    const Operands<T> of(s, scores);
+    W* const m = of.rows;
+    const W *const tk = of.k.read(t.keys, k + t.key_at), *const tv = of.v.read(t.keys, v + t.key_at);
+    const std::int64_t stride = of.k.stride();
     for (std::int64_t first = 0; first < s.queries; first += kBlock) {
       const std::int64_t rows = std::min(kBlock, s.queries - first), at = t.query_at + first * t.stride;
-      gemm<T>({false, true, rows, t.keys, s.width, t.stride, t.stride, t.keys}, q + at, k + t.key_at, scores,
-              false);
+      gemm<W>({false, true, rows, t.keys, s.width, stride, stride, t.keys}, of.q.read(rows, q + at), tk,
+              scores, false);
       for (std::int64_t i = 0; i < rows; ++i) {
-        T* const row = scores + i * t.keys;
-        softmax_row(t.keys, scale_of<T>(s), row,
+        W* const row = scores + i * t.keys;
+        softmax_row(t.keys, scale_of<W>(s), row,
                     log_sum + (t.sample * s.heads + t.head) * s.queries + first + i);
         if (dropout.rate == 0) continue;
         draw_row(s, dropout, t, first + i, m);
-        multiply<T>(t.keys, m, row);
+        multiply<W>(t.keys, m, row);
       }
-      gemm<T>({false, false, rows, s.width, t.keys, t.keys, t.stride, t.stride}, scores, v + t.key_at, y + at,
+      gemm<W>({false, false, rows, s.width, t.keys, t.keys, stride, stride}, scores, tv, of.y.place(y + at),
               false);
+      of.y.written(rows, y + at);
     }
   });
 }
 
 template <class T>
 void attention_backward(CpuQueue&, const AttentionShape& s, const AttentionDropout& dropout, const T* q,
-                        const T* k, const T* v, const std::int32_t* lengths, const T* log_sum, const T* gy,
-                        T* gq, T* gk, T* gv, T* workspace) {
-  for_tasks(s, lengths, workspace, [&](const Task& t, T* scores) {
-    T* const gradients = scores + blocks_of(s) * s.keys;
-    T* const p = gradients + blocks_of(s) * s.keys;
-    T* const m = dropout.rate > 0 ? p + s.keys : nullptr;
+                        const T* k, const T* v, const std::int32_t* lengths, const Wider<T>* log_sum,
+                        const T* gy, T* gq, T* gk, T* gv, Wider<T>* workspace) {
+  using W = Wider<T>;
+  for_tasks<T>(s, lengths, workspace, [&](const Task& t, W* scores) {
+    const Operands<T> of(s, scores);
+    W *const gradients = of.gradients, *const p = of.rows;
+    W* const m = dropout.rate > 0 ? p + s.keys : nullptr;
+    const W *const tk = of.k.read(t.keys, k + t.key_at), *const tv = of.v.read(t.keys, v + t.key_at);
+    const std::int64_t stride = of.k.stride();
     for (std::int64_t first = 0; first < s.queries; first += kBlock) {
       const std::int64_t rows = std::min(kBlock, s.queries - first), at = t.query_at + first * t.stride;
-      const GemmShape over_width{false, true, rows, t.keys, s.width, t.stride, t.stride, t.keys};
-      gemm<T>(over_width, q + at, k + t.key_at, scores, false);
-      gemm<T>(over_width, gy + at, v + t.key_at, gradients, false);
+      const W *const tq = of.q.read(rows, q + at), *const tgy = of.y.read(rows, gy + at);
+      const GemmShape over_width{false, true, rows, t.keys, s.width, stride, stride, t.keys};
+      gemm<W>(over_width, tq, tk, scores, false);
+      gemm<W>(over_width, tgy, tv, gradients, false);
       for (std::int64_t i = 0; i < rows; ++i) {
         if (m) draw_row(s, dropout, t, first + i, m);
-        gradient_row<T>(t.keys, scale_of<T>(s),
+        gradient_row<W>(t.keys, scale_of<W>(s),
                         log_sum[(t.sample * s.heads + t.head) * s.queries + first + i], m, p,
                         scores + i * t.keys, gradients + i * t.keys);
       }
-      gemm<T>({false, false, rows, s.width, t.keys, t.keys, t.stride, t.stride}, gradients, k + t.key_at,
-              gq + at, false);
-      const GemmShape over_rows{true, false, t.keys, s.width, rows, t.keys, t.stride, t.stride};
-      gemm<T>(over_rows, gradients, q + at, gk + t.key_at, first > 0);
-      gemm<T>(over_rows, scores, gy + at, gv + t.key_at, first > 0);
+      gemm<W>({false, false, rows, s.width, t.keys, t.keys, stride, stride}, gradients, tk,
+              of.gq.place(gq + at), false);
+      of.gq.written(rows, gq + at);
+      const GemmShape over_rows{true, false, t.keys, s.width, rows, t.keys, stride, stride};
+      gemm<W>(over_rows, gradients, tq, of.gk.place(gk + t.key_at), first > 0);
+      gemm<W>(over_rows, scores, tgy, of.gv.place(gv + t.key_at), first > 0);
     }
+    of.gk.written(t.keys, gk + t.key_at);
+    of.gv.written(t.keys, gv + t.key_at);
     for (std::int64_t j = t.keys; j < s.keys; ++j) {
       std::fill_n(gk + t.key_at + j * t.stride, s.width, T(0));
       std::fill_n(gv + t.key_at + j * t.stride, s.width, T(0));
@@ -181,6 +258,11 @@ void attention_backward(CpuQueue&, const AttentionShape& s, const AttentionDropo
   });
 }
 
+template void attention_forward<bf16>(CpuQueue&, const AttentionShape&, const AttentionDropout&, const bf16*,
+                                      const bf16*, const bf16*, const std::int32_t*, bf16*, float*, float*);
+template void attention_backward<bf16>(CpuQueue&, const AttentionShape&, const AttentionDropout&, const bf16*,
+                                       const bf16*, const bf16*, const std::int32_t*, const float*,
+                                       const bf16*, bf16*, bf16*, bf16*, float*);
 template void attention_forward<float>(CpuQueue&, const AttentionShape&, const AttentionDropout&,
                                        const float*, const float*, const float*, const std::int32_t*, float*,
                                        float*, float*);

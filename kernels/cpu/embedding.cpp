@@ -16,11 +16,11 @@ void embedding_forward(CpuQueue&, std::int64_t count, std::int64_t, std::int64_t
 
 template <class T>
 void embedding_backward(CpuQueue&, std::int64_t count, std::int64_t, std::int64_t cols, const T* gy,
-                        const std::int32_t* ids, T* gtable) {
+                        const std::int32_t* ids, Wider<T>* gtable) {
   // Each thread adds some of the columns of all rows: the same order, however many threads.
   parallel_for(cols, 1 + 8192 / std::max<std::int64_t>(1, count), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = 0; i < count; ++i) {
-      T* const to = gtable + ids[i] * cols;
+      Wider<T>* const to = gtable + ids[i] * cols;
       const T* const from = gy + i * cols;
 #pragma omp simd
       for (std::int64_t c = begin; c < end; ++c) to[c] += from[c];
@@ -28,6 +28,10 @@ void embedding_backward(CpuQueue&, std::int64_t count, std::int64_t, std::int64_
   });
 }
 
+template void embedding_forward<bf16>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, const bf16*,
+                                      const std::int32_t*, bf16*);
+template void embedding_backward<bf16>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, const bf16*,
+                                       const std::int32_t*, float*);
 template void embedding_forward<float>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, const float*,
                                        const std::int32_t*, float*);
 template void embedding_forward<double>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, const double*,

@@ -89,7 +89,8 @@ Var Transformer::embed(const NetworkInput& input, const Pass& rows) const {
   const Device device = input.tokens.device();
   const Var tokens =
       add(word_(input.tokens.view({n * length})), segment_(segments.view({n * length}).to(device)));
-  const Var h = dropout_(norm_.of_sum(tokens, position_(positions(n, length).to(device))), rows);
+  const Var normalised = norm_.of_sum(tokens, position_(positions(n, length).to(device)));
+  const Var h = dropout_(rows.activations(normalised), rows);
   return projection_ ? (*projection_)(h) : h;
 }
 
@@ -110,7 +111,7 @@ Var Transformer::encode(const NetworkInput& input, const Pass& pass) const {
 Var Transformer::forward(const NetworkInput& input, const Pass& pass) const {
   check(static_cast<bool>(input.predicted), "transformer", "needs the rows that are to be predicted");
   const Var rows = embedding(encode(input, pass), input.predicted);
-  return linear(head_norm_(head_.gelu(rows)), word_.table(), head_bias_);
+  return logits(head_norm_(head_.gelu(rows)), word_.table(), head_bias_);
 }
 
 }  // namespace ssn

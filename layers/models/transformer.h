@@ -16,6 +16,7 @@ namespace ssn {
 /// norm, on the predicted rows only) has the token embeddings for its output's matrix, and a bias. There is
 /// no pooler, which masked tokens do not train. ALBERT's embeddings are narrower than its layers, and
 /// projected; that its layers share their weights is a mapping (`--mapping albert`).
+/// In bf16 the embeddings are summed and normed in f32 all the same, and the logits are f32.
 ///
 /// The heads stay as a NetworkSize narrows the layers; the layers' width is a multiple of them.
 class Transformer : public Network {
@@ -34,6 +35,7 @@ class Transformer : public Network {
               const NetworkSize& size = {});
   /// (m, vocabulary)
   Var forward(const NetworkInput& input, const Pass& pass) const override;
+  bool computes_half() const override { return true; }
   /// (n · length, width): what the last layer gives for each token. A sequence may be shorter than the
   /// task's.
   Var encode(const NetworkInput& input, const Pass& pass) const;
