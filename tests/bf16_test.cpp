@@ -190,30 +190,58 @@ TEST(Bf16, ParametersStayF32) {
   EXPECT_THROW(linear(rows, Var::constant(Tensor::zeros({3, 4}, DType::bf16))), Error);
 }
 
+struct Trained {
+  Metrics test;
+  std::vector<double> values;
+};
+Trained trained(const Dataset& dataset, TrainConfig config, const std::string& precision,
+                const std::string& recompute) {
+  config.precision = precision, config.recompute = recompute;
+  Model model(config, dataset.facts.input, Device::cpu);
+  SoloComm solo;
+  model.build(solo);
+  const Recompute again = choose_recompute(config, {.input = dataset.facts.input});
+  const TrainResult result =
+      Trainer(solo, model, {.config = config, .dataset = dataset, .train = dataset.train, .recompute = again})
+          .run();
+  return {*result.test, values_of(model.parameters.values())};
+}
+
+/// The same bits again, whether activations are kept or computed again.
+void expect_repeatable(const Dataset& dataset, const TrainConfig& config, const Trained& half) {
+  EXPECT_EQ(trained(dataset, config, "bf16", "none").values, half.values);
+  EXPECT_EQ(trained(dataset, config, "bf16", "all").values, half.values);
+}
+
 TEST(Bf16, TrainsAsWellAndRepeatably) {
   if (!kernels::conv_takes_bf16(cpu_queue())) GTEST_SKIP() << "this processor has no bf16";
   const OneThread one_thread;
   const Dataset dataset = load_dataset("synthetic:3x8x8x4x160");
-  const auto trained = [&](const std::string& precision, const std::string& recompute) {
-    TrainConfig config;
-    config.model = "wrn-10-1", config.budget = "20%", config.epochs = 4, config.batch = 20;
-    config.precision = precision, config.recompute = recompute;
-    Model model(config, dataset.facts.input, Device::cpu);
-    SoloComm solo;
-    model.build(solo);
-    const Recompute again = choose_recompute(config, {.input = dataset.facts.input});
-    const TrainResult result =
-        Trainer(solo, model,
-                {.config = config, .dataset = dataset, .train = dataset.train, .recompute = again})
-            .run();
-    return std::pair(result.test->error1(), values_of(model.parameters.values()));
-  };
-  const auto exact = trained("f32", "none"), half = trained("bf16", "none");
-  EXPECT_LE(exact.first, 10);
-  EXPECT_LE(half.first, 10) << "percent";
-  EXPECT_NE(half.second, exact.second);
-  EXPECT_EQ(trained("bf16", "none").second, half.second);
-  EXPECT_EQ(trained("bf16", "all").second, half.second);
+  TrainConfig config;
+  config.model = "wrn-10-1", config.budget = "20%", config.epochs = 4, config.batch = 20;
+  const Trained exact = trained(dataset, config, "f32", "none"),
+                half = trained(dataset, config, "bf16", "none");
+  EXPECT_LE(exact.test.error1(), 10);
+  EXPECT_LE(half.test.error1(), 10) << "percent";
+  EXPECT_NE(half.values, exact.values);
+  expect_repeatable(dataset, config, half);
+}
+
+TEST(Bf16, TrainsTransformersAsWellAndRepeatably) {
+  if (!kernels::conv_takes_bf16(cpu_queue())) GTEST_SKIP() << "this processor has no bf16";
+  const OneThread one_thread;
+  const Dataset dataset = load_dataset("synthetic-text:100", {.text = {.length = 16}});
+  TrainConfig config;
+  config.length = 16, config.budget = "30%", config.optimizer = "adamw", config.lr = 0.002;
+  config.epochs = 3, config.batch = 16;
+  for (const char* model : {"bert-1-64", "albert-1-64"}) {
+    config.model = model;
+    const Trained exact = trained(dataset, config, "f32", "none"),
+                  half = trained(dataset, config, "bf16", "none");
+    EXPECT_NEAR(half.test.loss(), exact.test.loss(), 0.01 * exact.test.loss()) << model;
+    EXPECT_NE(half.values, exact.values) << model;
+    expect_repeatable(dataset, config, half);
+  }
 }
 
 }  // namespace
