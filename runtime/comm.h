@@ -32,8 +32,9 @@ struct CommTraffic {
 };
 
 /// How gradients are summed. `window`: every rank adds its slice of all ranks' buffers in shared memory, in
-/// the order of the ranks; only between ranks of one node. `allreduce`: MPI_Allreduce in pieces of 256 KiB.
-/// `automatic`: the window where possible, unless the environment has SSN_SUM=window or SSN_SUM=allreduce.
+/// the order of the ranks; only between ranks of one node. `allreduce`: MPI_Allreduce in pieces of 256 KiB,
+/// by a thread of its own, while the caller goes on. `automatic`: the window where possible, unless the
+/// environment has SSN_SUM=window or SSN_SUM=allreduce.
 enum class SumPath { automatic, window, allreduce };
 
 /// The ranks of a run. All functions but rank, size, local_size, traffic and abort are collective: every rank
@@ -56,10 +57,10 @@ class Comm {
   /// communicator.
   virtual Storage allocate(std::size_t bytes) = 0;
 
-  /// Starts replacing every element by its sum over the ranks; the data belongs to the sum until `wait`.
-  /// Deterministic for the same ranks and sizes; the window adds in the order of the ranks whatever the size.
-  /// On several ranks the data lies on each at the same place of the same `allocate`d storage, or on each
-  /// elsewhere.
+  /// Starts replacing every element by its sum over the ranks; the data belongs to the sum until `wait`,
+  /// which waits for all that were started. Deterministic for the same ranks and sizes; the window adds in
+  /// the order of the ranks whatever the size. On several ranks the data lies on each at the same place of
+  /// the same `allocate`d storage, or on each elsewhere.
   SumHandle start_sum(std::span<float> data) { return start(data.data(), std::ssize(data), DType::f32); }
   SumHandle start_sum(std::span<double> data) { return start(data.data(), std::ssize(data), DType::f64); }
   /// f32 or f64, any device.

@@ -15,6 +15,8 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/parallel.h"
+#include "runtime/trace.h"
+#include "runtime/worker.h"
 
 namespace ssn {
 namespace {
@@ -84,12 +86,12 @@ class MpiComm : public Comm {
  public:
   explicit MpiComm(SumPath path) {
     int provided = 0;
-    // A thread that sums while others compute would need MPI_THREAD_MULTIPLE here, and mpi_yield_when_idle.
-    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "start MPI");
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "start MPI");
     check(provided >= MPI_THREAD_SERIALIZED, "start MPI",
           "this MPI has no thread support (MPI_THREAD_SERIALIZED)");
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "start MPI");
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "start MPI");
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &sum_comm_), "start MPI");
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &end_comm_), "start MPI");
     check_mpi(MPI_Comm_rank(comm_, &rank_), "start MPI");
     check_mpi(MPI_Comm_size(comm_, &size_), "start MPI");
@@ -102,15 +104,18 @@ class MpiComm : public Comm {
                 "SSN_SUM=window needs all {} ranks on one node: use SSN_SUM=allreduce or leave it unset",
                 size_);
     uses_window_ = one_node && size_ > 1 && path != SumPath::allreduce;
+    if (size_ > 1 && or_flags(provided < MPI_THREAD_MULTIPLE) == 0) worker_.emplace();
   }
 
   /// Collective. Left by an exception, this rank ends the others: they could not follow.
   ~MpiComm() override {
     if (std::uncaught_exceptions() > 0) abort("left by an error", 1);
+    worker_.reset();
     for (auto& w : windows_) {
       if (w->win != MPI_WIN_NULL) free_window(*w);
     }
     MPI_Comm_free(&comm_);
+    MPI_Comm_free(&sum_comm_);
     MPI_Comm_free(&end_comm_);
     MPI_Finalize();
   }
@@ -160,22 +165,24 @@ class MpiComm : public Comm {
   }
 
  protected:
-  /// Both ways have finished on return: on one node, where summing is the processor's work, nothing is won by
-  /// doing it beside the backward pass.
+  /// In a window the sum has finished on return: on one node, where summing is the processor's work, nothing
+  /// is won by doing it beside the backward pass. MPI's is done by a thread that mostly waits for the
+  /// network.
   void sum(std::int64_t, void* data, std::int64_t count, DType dtype) override {
     if (size_ == 1) return;
     auto* bytes = static_cast<std::byte*>(data);
-    if (Window* window = window_of(bytes))
-      return sum_in_window(*window, bytes - window->data(rank_), count, dtype);
-    const MPI_Datatype type = dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
-    const std::int64_t piece = kPieceBytes / size_of(dtype);
-    for (std::int64_t at = 0; at < count; at += piece) {
-      const int n = static_cast<int>(std::min(piece, count - at));
-      check_mpi(MPI_Allreduce(MPI_IN_PLACE, bytes + at * size_of(dtype), n, type, MPI_SUM, comm_),
-                "sum over ranks");
+    if (Window* window = window_of(bytes)) {
+      sum_in_window(*window, bytes - window->data(rank_), count, dtype);
+    } else if (worker_) {
+      worker_->add([=, this] { allreduce(bytes, count, dtype); });
+    } else {
+      allreduce(bytes, count, dtype);
     }
   }
-  void finish(std::int64_t) override {}
+  /// All, not only those up to the one asked for: whoever waits for one waits for the last.
+  void finish(std::int64_t) override {
+    if (worker_) worker_->wait();
+  }
 
   void broadcast_bytes(std::byte* data, std::size_t bytes, int root) override {
     for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
@@ -200,6 +207,17 @@ class MpiComm : public Comm {
   }
 
  private:
+  void allreduce(std::byte* data, std::int64_t count, DType dtype) {
+    const Span span("allreduce");
+    const MPI_Datatype type = dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
+    const std::int64_t piece = kPieceBytes / size_of(dtype);
+    for (std::int64_t at = 0; at < count; at += piece) {
+      const int n = static_cast<int>(std::min(piece, count - at));
+      check_mpi(MPI_Allreduce(MPI_IN_PLACE, data + at * size_of(dtype), n, type, MPI_SUM, sum_comm_),
+                "sum over ranks");
+    }
+  }
+
   /// False if some rank has not come within `seconds` (negative: wait for ever). MPI's own barriers spin.
   static bool sleep_until_all_are_here(MPI_Comm comm, double seconds, Where where) {
     using Clock = std::chrono::steady_clock;
@@ -313,10 +331,12 @@ class MpiComm : public Comm {
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
-  MPI_Comm end_comm_ =
-      MPI_COMM_NULL;  // for the last meeting, so that it cannot mix with what a failed rank left open
+  MPI_Comm sum_comm_ = MPI_COMM_NULL;  // the worker's own: its calls come at any time
+  /// For the last meeting, so that it cannot mix with what a failed rank left open.
+  MPI_Comm end_comm_ = MPI_COMM_NULL;
   bool uses_window_ = false;
   std::vector<std::shared_ptr<Window>> windows_;
+  std::optional<Worker> worker_;  // sums; none where MPI does not take calls from several threads
 };
 
 const char* environment(const char* name) {
@@ -329,6 +349,18 @@ SumPath path_from_environment() {
   check_usage(value.empty() || value == "window" || value == "allreduce", "start MPI",
               "SSN_SUM must be window or allreduce, found '{}'", value);
   return value == "window" ? SumPath::window : value == "allreduce" ? SumPath::allreduce : SumPath::automatic;
+}
+
+/// As Open MPI's launcher says.
+bool on_several_nodes() {
+  const char *all = environment("OMPI_COMM_WORLD_SIZE"), *here = environment("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return all && here && std::string_view(all) != here;
+}
+
+/// The thread that sums must leave the processor to those that compute while it waits for the network: asks
+/// Open MPI for that, unless the user has said otherwise.
+void yield_while_waiting() {
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 }
 
 /// Whether a launcher started this process as one of an MPI job: Open MPI's, or any that speaks PMIx or PMI.
@@ -351,6 +383,7 @@ void warn_of_singletons() {
 std::unique_ptr<Comm> make_comm(SumPath path) {
   if (path == SumPath::automatic) path = path_from_environment();
   std::unique_ptr<Comm> comm;
+  if (path == SumPath::allreduce || on_several_nodes()) yield_while_waiting();
   if (launched_as_rank())
     comm = std::make_unique<MpiComm>(path);
   else

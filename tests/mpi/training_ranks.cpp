@@ -61,10 +61,10 @@ struct IntegerNetwork {
 
 TEST(DataParallel, IntegerGradientsAreThoseOfMicroBatches) {
   Comm& comm = test_comm();
-  for (const WeightPolicy policy : {WeightPolicy::eager, WeightPolicy::lean}) {
+  for (const auto& [policy, bucket] : {std::pair{WeightPolicy::eager, 1}, {WeightPolicy::lean, 1 << 20}}) {
     IntegerNetwork parallel(comm, policy);
-    Reducer reducer(comm, parallel.parameters);
-    parallel.weights.on_group_complete([&](int group) { reducer.start(group); });
+    Reducer reducer(comm, parallel.parameters, {.bucket = bucket});
+    parallel.weights.on_group_complete([&](int group) { reducer.complete(group); });
     parallel.run(comm.rank());
     reducer.finish();
 

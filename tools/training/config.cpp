@@ -151,6 +151,12 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("search-threads", c.search_threads, "N",
            "threads of the preliminary training, which one rank does", between(0, kMostThreads))
       .show_default("--threads, OMP_NUM_THREADS, or all cores, fewer for a small network")
+      .add("overlap", c.overlap, "WHEN",
+           "sum the gradient over the ranks while backward goes on (where MPI does it: on several nodes), or "
+           "after it",
+           {"on", "off"})
+      .add("bucket", c.bucket, "KIB", "complete gradient that is gathered before its sum starts",
+           between(1, 1 << 22))
       .add("seed", c.seed, "N", "of all that is drawn: same seed, ranks and threads, same bits", at_least(0));
 }
 
@@ -311,6 +317,10 @@ OptimizerOptions optimizer_options(const TrainConfig& c) {
           .beta2 = c.beta2,
           .epsilon = c.epsilon,
           .decay = c.decay};
+}
+
+ReducerOptions reducer_options(const TrainConfig& c) {
+  return {.bucket = c.bucket << 10, .overlap = c.overlap == "on"};
 }
 
 ScheduleOptions schedule_options(const TrainConfig& c) {

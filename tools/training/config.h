@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "autograd/optimizer.h"
+#include "autograd/reducer.h"
 #include "autograd/schedule.h"
 #include "datasets/dataset.h"
 #include "runtime/checkpoint.h"
@@ -51,6 +52,8 @@ struct TrainConfig {
 
   std::string device = "auto";
   std::int64_t seed = 0, threads = 0, eval_every = 5;
+  std::string overlap = "on";
+  std::int64_t bucket = 1024;  // KiB
 };
 
 /// Everything that concerns one call only.
@@ -87,6 +90,7 @@ std::int64_t data_threads(const Comm& comm, std::int64_t given);
 PlanOptions plan_options(const TrainConfig& config);
 OptimizerOptions optimizer_options(const TrainConfig& config);
 ScheduleOptions schedule_options(const TrainConfig& config);
+ReducerOptions reducer_options(const TrainConfig& config);
 /// Of --device; auto is replaced by the device it stands for. No network runs on CUDA yet: that is a
 /// UsageError.
 Device choose_device(std::string& device);

@@ -98,12 +98,12 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       steps_per_epoch_(train_.steps_per_epoch()),
       schedule_(schedule_options(config_)),
       optimizer_(make_optimizer(optimizer_options(config_), model.parameters)),
-      reducer_(comm, model.parameters),
+      reducer_(comm, model.parameters, reducer_options(config_)),
       metrics_file_(directory_ ? MetricsFile(directory_->file("metrics.jsonl"), 0) : MetricsFile()) {
   if (setup.validation) validation_.emplace(setup.validation, evaluation_options(config_.batch));
   check_schedule(schedule_);
   if (config_.ema > 0) average_.emplace(config_.ema, model.parameters);
-  model_.weights.on_group_complete([this](int group) { reducer_.start(group); });
+  model_.weights.on_group_complete([this](int group) { reducer_.complete(group); });
 }
 
 Trainer::~Trainer() {

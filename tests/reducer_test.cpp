@@ -1,0 +1,103 @@
+#include "autograd/reducer.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/error.h"
+
+namespace ssn {
+namespace {
+
+/// One rank that writes down which bytes are summed.
+class RecordingComm : public SoloComm {
+ public:
+  struct Sum {
+    const void* data;
+    std::int64_t count;
+  };
+  std::vector<Sum> sums;
+  int waits = 0;
+
+ protected:
+  void sum(std::int64_t, void* data, std::int64_t count, DType) override { sums.push_back({data, count}); }
+  void finish(std::int64_t) override { ++waits; }
+};
+
+/// Groups of these sizes, and three other parameters. 16 elements are a group's alignment.
+struct Flat {
+  explicit Flat(const std::vector<std::int64_t>& groups) {
+    const auto zero = [](std::int64_t) { return 0.0; };
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      parameters.add(fmt::format("group{}", g), Shape{groups[g]}, Section::group, true, zero);
+    parameters.add("bias", Shape{3}, Section::ordinary, true, zero);
+    parameters.build();
+  }
+  /// (first element, elements) of all that was summed.
+  std::vector<std::pair<std::int64_t, std::int64_t>> summed() const {
+    std::vector<std::pair<std::int64_t, std::int64_t>> all;
+    for (const auto& [data, count] : comm.sums)
+      all.emplace_back(static_cast<const float*>(data) - parameters.gradients().data<float>(), count);
+    return all;
+  }
+
+  RecordingComm comm;
+  Parameters parameters;
+};
+using Sums = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+TEST(Reducer, StartsAGroupThatFillsABucketAtOnce) {
+  Flat flat({32, 32, 32});
+  Reducer reducer(flat.comm, flat.parameters, {.bucket = 128});
+  reducer.complete(2);
+  EXPECT_EQ(flat.summed(), (Sums{{64, 32}}));
+  reducer.complete(0);
+  EXPECT_EQ(flat.summed(), (Sums{{64, 32}, {0, 32}}));
+  EXPECT_EQ(flat.comm.waits, 0);
+  reducer.finish();
+  EXPECT_EQ(flat.summed(), (Sums{{64, 32}, {0, 32}, {32, 32}, {96, 3}}));
+  EXPECT_EQ(flat.comm.waits, 1);
+}
+
+TEST(Reducer, GathersNeighbours) {
+  Flat flat({16, 16, 16, 16});
+  Reducer reducer(flat.comm, flat.parameters, {.bucket = 128});
+  reducer.complete(3);
+  reducer.complete(0);
+  EXPECT_EQ(flat.summed(), Sums{}) << "neither is enough, and they do not touch";
+  reducer.complete(2);
+  EXPECT_EQ(flat.summed(), (Sums{{32, 32}}));
+  reducer.complete(1);
+  EXPECT_EQ(flat.summed(), (Sums{{32, 32}, {0, 32}}));
+  reducer.finish();
+  EXPECT_EQ(flat.summed(), (Sums{{32, 32}, {0, 32}, {64, 3}}));
+}
+
+TEST(Reducer, SendsNoGaps) {
+  Flat flat({17, 16, 16});  // the second begins at 32
+  Reducer reducer(flat.comm, flat.parameters, {.bucket = 1 << 20});
+  for (const int group : {2, 1, 0}) reducer.complete(group);
+  EXPECT_EQ(flat.summed(), Sums{});
+  reducer.finish();
+  EXPECT_EQ(flat.summed(), (Sums{{0, 17}, {32, 35}}));
+}
+
+TEST(Reducer, WithoutOverlapSumsAllAtTheEndInEveryStep) {
+  Flat flat({32, 32});
+  Reducer reducer(flat.comm, flat.parameters, {.bucket = 1, .overlap = false});
+  for (int step = 0; step < 2; ++step) {
+    reducer.complete(1);
+    reducer.complete(0);
+    EXPECT_EQ(flat.comm.sums.size(), static_cast<std::size_t>(step));
+    reducer.finish();
+  }
+  EXPECT_EQ(flat.summed(), (Sums{{0, 67}, {0, 67}}));
+}
+
+TEST(Reducer, RefusesAGroupThatIsCompletedTwice) {
+  Flat flat({32, 32});
+  Reducer reducer(flat.comm, flat.parameters);
+  reducer.complete(0);
+  EXPECT_THROW(reducer.complete(0), Error);
+}
+
+}  // namespace
+}  // namespace ssn
