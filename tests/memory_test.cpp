@@ -54,7 +54,7 @@ std::int64_t predicted(const TrainConfig& config) {
 TEST(Memory, WhatIsPredictedIsTaken) {
   if constexpr (build::exact_allocation)
     GTEST_SKIP() << "this build gives memory back, and does not count the most it had";
-  std::vector<TrainConfig> configs(9, small("wrn-16-1"));
+  std::vector<TrainConfig> configs(11, small("wrn-16-1"));
   configs[1].weights = "lean";
   configs[2].micro_batches = 4, configs[2].optimizer = "adamw", configs[2].ema = 0.9;
   configs[3].recompute = "block1";
@@ -64,6 +64,8 @@ TEST(Memory, WhatIsPredictedIsTaken) {
   configs[7].data = "synthetic:3x16x16x10x50", configs[7].batch = 1 << 20;  // fewer samples than a batch
   configs[8].data = "synthetic:3x16x16x10x640",
   configs[8].batch = 8;  // more are measured than trained on at once
+  configs[9].model = "bert-2-128", configs[9].data = "synthetic-text:20", configs[9].batch = 4;
+  configs[10] = configs[9], configs[10].precision = "bf16";
   for (const TrainConfig& c : configs) {
     const auto expected = static_cast<double>(predicted(c));
     EXPECT_NEAR(static_cast<double>(taken(c)), expected, 0.1 * expected)

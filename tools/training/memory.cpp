@@ -131,7 +131,7 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   const NoGrad no_grad;
   const AverageInUse averaged(average, model.parameters);
   prepare(share(size.measured, batch), measured);
-  model.network->forward(prepared.back(), {.half = model.half});
+  model.network->forward(prepared.back(), {});  // evaluate() computes in f32
   const PoolStats stats = dry_run.stats();
   return static_cast<std::int64_t>(
       std::max(stats.held, stats.peak));  // exact allocation holds nothing unused

@@ -30,7 +30,7 @@ class Model {
   Parameters parameters;
   SharedWeights weights;
   std::unique_ptr<Network> network;
-  bool half;  // Pass::half: --precision bf16
+  bool half;  // Pass::half while training, --precision bf16; evaluations are in f32
 
  private:
   Model(const TrainConfig& config, const InputShape& input, Device device, Setting setting);
