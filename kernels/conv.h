@@ -21,8 +21,9 @@ struct ConvGeometry {
   auto operator<=>(const ConvGeometry&) const = default;
 };
 
-// f32 and bf16 run in oneDNN; f64, which oneDNN lacks, by im2col and matmul. With x, y and their gradients in
-// bf16 the weight and its gradient are f32, Wider<T>: the weight is rounded on its way into oneDNN's layout.
+// f32 and bf16 run in oneDNN, but for depthwise convolutions (cpu/depthwise.h); f64, which oneDNN lacks, by
+// im2col and matmul. With x, y and their gradients in bf16 the weight and its gradient are f32, Wider<T>: the
+// weight is rounded on its way into oneDNN's layout.
 // The window is not larger than the padded input. `workspace` has at least conv_workspace<T>(g) bytes,
 // aligned to 64.
 

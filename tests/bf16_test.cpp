@@ -114,6 +114,12 @@ std::vector<Operation> operations() {
        [](In in) {
          return conv2d(in[0], in[1], {.stride = {2, 2}});
        }},
+      {"conv_depthwise",
+       {Shape{3, 6, 5, 24}, Shape{24, 1, 5, 3}},
+       1,
+       [](In in) {
+         return conv2d(in[0], in[1], {.stride = {1, 2}, .padding = {2, 1}, .groups = 24});
+       }},
       {"conv_7x7",
        {Shape{2, 16, 16, 3}, Shape{8, 3, 7, 7}},
        1,

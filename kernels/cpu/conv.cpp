@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "kernels/cpu/conv_im2col.h"
+#include "kernels/cpu/depthwise.h"
 #include "kernels/cpu/onednn.h"
 #include "runtime/parallel.h"
 
@@ -236,6 +237,7 @@ template <class T>
 std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g) {
   if (is_empty(g)) return 0;
   if constexpr (!std::is_same_v<T, double>) {
+    if (depthwise::applies(g)) return depthwise::workspace(g);
     std::size_t bytes = 0;
     with_plan<T>("conv_workspace", g, nullptr,
                  [&](const ConvPlan& plan, char*, T*) { bytes = plan_bytes(plan); });
@@ -250,13 +252,15 @@ void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const Wider<T>* 
                   void* workspace) {
   if (is_empty(g))
     std::fill_n(y, y_size(g), T(0));
-  else if constexpr (!std::is_same_v<T, double>)
+  else if constexpr (std::is_same_v<T, double>)
+    im2col::forward(g, x, weight, y, static_cast<double*>(workspace));
+  else if (depthwise::applies(g))
+    depthwise::forward(g, x, weight, y, workspace);
+  else
     with_plan<T>("conv_forward", g, workspace, [&](const ConvPlan& plan, char* own, T* thinned) {
       if (thinned) thin(g, x, thinned);
       forward(plan, thinned ? thinned : x, weight, y, own);
     });
-  else
-    im2col::forward(g, x, weight, y, static_cast<double*>(workspace));
 }
 
 template <class T>
@@ -264,13 +268,15 @@ void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const Wid
                         void* workspace) {
   if (is_empty(g))
     std::fill_n(gx, x_size(g), T(0));
-  else if constexpr (!std::is_same_v<T, double>)
+  else if constexpr (std::is_same_v<T, double>)
+    im2col::backward_data(g, gy, weight, gx, static_cast<double*>(workspace));
+  else if (depthwise::applies(g))
+    depthwise::backward_data(g, gy, weight, gx, workspace);
+  else
     with_plan<T>("conv_backward_data", g, workspace, [&](const ConvPlan& plan, char* own, T* thinned) {
       backward_data(plan, gy, weight, thinned ? thinned : gx, own);
       if (thinned) spread(g, thinned, gx);
     });
-  else
-    im2col::backward_data(g, gy, weight, gx, static_cast<double*>(workspace));
 }
 
 template <class T>
@@ -278,13 +284,15 @@ void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T*
                           void* workspace) {
   if (is_empty(g))
     std::fill_n(gweight, weight_size(g), Wider<T>{0});
-  else if constexpr (!std::is_same_v<T, double>)
+  else if constexpr (std::is_same_v<T, double>)
+    im2col::backward_weight(g, x, gy, gweight, static_cast<double*>(workspace));
+  else if (depthwise::applies(g))
+    depthwise::backward_weight(g, x, gy, gweight, workspace);
+  else
     with_plan<T>("conv_backward_weight", g, workspace, [&](const ConvPlan& plan, char* own, T* thinned) {
       if (thinned) thin(g, x, thinned);
       backward_weight(plan, thinned ? thinned : x, gy, gweight, own);
     });
-  else
-    im2col::backward_weight(g, x, gy, gweight, static_cast<double*>(workspace));
 }
 
 template std::size_t conv_workspace<bf16>(CpuQueue&, const ConvGeometry&);

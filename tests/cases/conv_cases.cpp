@@ -42,7 +42,7 @@ OpCase conv_case(const Row& r) {
               [r](std::span<const Doubles> in) { return convolution(r.x, r.w, r.options, in[0], in[1]); },
           .adversarial = {Domain::all_negative, Domain::large, Domain::equal, Domain::spread},
           .cuda = false,
-          .thread_invariant = false};
+          .thread_invariant = r.x[3] == r.options.groups && r.w[0] == r.options.groups};
 }
 
 }  // namespace
@@ -67,6 +67,24 @@ std::vector<OpCase> conv_cases() {
       {"depthwise", {2, 6, 7, 5}, {5, 1, 3, 3}, {.padding = {1, 1}, .groups = 5}},
       {"depthwise_wide", {2, 5, 6, 33}, {33, 1, 5, 3}, {.stride = {2, 1}, .padding = {2, 1}, .groups = 33}},
       {"depthwise_twice", {2, 6, 5, 4}, {8, 1, 3, 2}, {.padding = {1, 1}, .groups = 4}},
+      {"depthwise_1", {2, 5, 9, 1}, {1, 1, 3, 3}, {.stride = {1, 2}, .padding = {1, 1}}},
+      {"depthwise_3", {2, 9, 8, 3}, {3, 1, 5, 5}, {.stride = {2, 2}, .padding = {2, 2}, .groups = 3}},
+      {"depthwise_17",
+       {1, 11, 13, 17},
+       {17, 1, 3, 2},
+       {.stride = {2, 3}, .padding = {4, 3}, .dilation = {3, 2}, .groups = 17}},
+      {"depthwise_24", {2, 9, 17, 24}, {24, 1, 2, 3}, {.padding = {1, 2}, .dilation = {2, 4}, .groups = 24}},
+      {"depthwise_dilated_stride",
+       {1, 15, 16, 5},
+       {5, 1, 2, 2},
+       {.stride = {2, 2}, .padding = {3, 3}, .dilation = {3, 3}, .groups = 5}},
+      {"depthwise_stride_past_window",
+       {2, 11, 9, 6},
+       {6, 1, 1, 2},
+       {.stride = {3, 4}, .padding = {2, 0}, .groups = 6}},
+      {"depthwise_whole_image", {2, 4, 5, 19}, {19, 1, 4, 5}, {.groups = 19}},
+      {"depthwise_in_parts", {1, 131, 127, 2}, {2, 1, 3, 3}, {.padding = {1, 1}, .groups = 2}},
+      {"depthwise_of_many", {1, 5, 4, 300}, {300, 1, 5, 5}, {.padding = {2, 2}, .groups = 300}},
       {"all_of_it",
        {2, 13, 10, 6},
        {4, 3, 3, 2},
