@@ -235,21 +235,22 @@ Var global_avg_pool(const Var& x) {
 Var scale_channels(const Var& x, const Var& s) {
   check(x.shape().rank() == 4 && s.shape() == Shape{x.shape()[0], x.shape()[3]}, "scale_channels",
         "x must be (n, h, w, c) and the factors (n, c), found {} and {}", x.shape().text(), s.shape().text());
-  check_alike("scale_channels", x, s, "the factors");
+  check_parameter("scale_channels", x, s, "the factors");
   const std::int64_t n = x.shape()[0], pixels = x.shape()[1] * x.shape()[2], c = x.shape()[3];
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (y.size() > 0) {
-    dispatch(x.device(), x.dtype(), "scale_channels", [&]<class T>(auto& q) {
-      kernels::scale_channels_forward<T>(q, n, pixels, c, x.value().data<T>(), s.value().data<T>(),
-                                         y.data<Wider<T>>());
+    dispatch_mixed(x.device(), x.dtype(), "scale_channels", [&]<class T>(auto& q) {
+      kernels::scale_channels_forward<T>(q, n, pixels, c, x.value().data<T>(), s.value().data<Wider<T>>(),
+                                         y.data<T>());
     });
   }
   return Var::result(std::move(y), {x, s}, [=](const Tensor& gy, std::span<const Var> in) {
-    Tensor gx = reused_or_new(gy), gs = Tensor::empty(in[1].shape(), gy.dtype(), gy.device());
+    Tensor gx = reused_or_new(gy), gs = Tensor::empty(in[1].shape(), in[1].dtype(), gy.device());
     if (gs.size() > 0) {
-      dispatch(gy.device(), gy.dtype(), "scale_channels backward", [&]<class T>(auto& q) {
-        kernels::scale_channels_backward<T>(q, n, pixels, c, in[0].value().data<T>(), in[1].value().data<T>(),
-                                            gy.data<Wider<T>>(), gx.data<T>(), gs.data<T>());
+      dispatch_mixed(gy.device(), gy.dtype(), "scale_channels backward", [&]<class T>(auto& q) {
+        kernels::scale_channels_backward<T>(q, n, pixels, c, in[0].value().data<T>(),
+                                            in[1].value().data<Wider<T>>(), gy.data<T>(), gx.data<T>(),
+                                            gs.data<Wider<T>>());
       });
     }
     in[0].add_grad(std::move(gx));

@@ -1,25 +1,27 @@
 #pragma once
 #include <cstdint>
 
+#include "runtime/bf16.h"
 #include "runtime/queue.h"
 
 namespace ssn::kernels {
 
 // Every channel of every image times a factor of its own (Hu et al., 2018: squeeze and excitation). x, y and
-// gy are (n, pixels, channels), s is (n, channels).
+// gy are (n, pixels, channels), s is (n, channels). On the CPU x, y and their gradients may be bf16; s and gs
+// are f32 then.
 
 /// y[n,p,c] = x[n,p,c] · s[n,c]. Overwrites.
-template <class T>
-void scale_channels_forward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t channels, const T* x,
-                            const T* s, T* y);
+template <class X>
+void scale_channels_forward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t channels, const X* x,
+                            const Wider<X>* s, X* y);
 template <class T>
 void scale_channels_forward(CudaQueue&, std::int64_t n, std::int64_t pixels, std::int64_t channels,
                             const T* x, const T* s, T* y);
 
 /// gx = gy · s, which may alias gy, and gs[n,c] = Σ over p of gy · x. Overwrites.
-template <class T>
+template <class X>
 void scale_channels_backward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t channels,
-                             const T* x, const T* s, const T* gy, T* gx, T* gs);
+                             const X* x, const Wider<X>* s, const X* gy, X* gx, Wider<X>* gs);
 template <class T>
 void scale_channels_backward(CudaQueue&, std::int64_t n, std::int64_t pixels, std::int64_t channels,
                              const T* x, const T* s, const T* gy, T* gx, T* gs);

@@ -66,7 +66,6 @@ class Training {
         network_(make_network(s.model, s.task(), {weights_, parameters_})),
         input_(zeros_for(s.task(), s.batch)),
         half_(s.precision == "bf16") {
-    check_usage(!half_ || network_->computes_half(), "bench_step", "{} computes in f32 only", s.model);
     weights_.build();
     parameters_.build();
     optimizer_ = make_optimizer({}, parameters_);

@@ -8,7 +8,9 @@
 #include <limits>
 
 #include "autograd/ops.h"
+#include "autograd/optimizer.h"
 #include "kernels/conv.h"
+#include "layers/models/zoo.h"
 #include "tests/close.h"
 #include "tests/small_network.h"
 #include "tools/training/trainer.h"
@@ -134,6 +136,7 @@ std::vector<Operation> operations() {
        }},
       {"avg_pool", {image}, 0, [](In in) { return avg_pool(in[0], {}); }},
       {"global_avg_pool", {image}, 0, [](In in) { return global_avg_pool(in[0]); }},
+      {"scale_channels", {image, Shape{3, 16}}, 1, [](In in) { return scale_channels(in[0], in[1]); }},
       {"batch_norm", {image, Shape{16}, Shape{16}}, 2, [](In in) { return norm(in, {}); }},
       {"batch_norm_relu",
        {image, Shape{16}, Shape{16}},
@@ -248,6 +251,42 @@ TEST(Bf16, TrainsTransformersAsWellAndRepeatably) {
     EXPECT_NE(half.values, exact.values) << model;
     expect_repeatable(dataset, config, half);
   }
+}
+
+TEST(Bf16, TheLossOfAnEfficientNetFollowsThatInF32) {
+  if (!kernels::conv_takes_bf16(cpu_queue())) GTEST_SKIP() << "this processor has no bf16";
+  const OneThread one_thread;
+  const auto losses = [](bool half) {
+    Parameters parameters;
+    SharedWeights weights(parameters, {.budget = Budget::parse("dense")}, WeightPolicy::eager);
+    const auto network =
+        make_network("efficientnet-b0", {.channels = 3, .height = 64, .width = 64, .classes = 4},
+                     {weights, parameters}, {.width = 0.25, .removed = 3});
+    weights.build();
+    parameters.build();
+    const auto optimizer = make_optimizer({}, parameters);
+    const Tensor images = Tensor::empty({8, 64, 64, 3}, DType::f32);
+    std::uint64_t draw = 0;
+    for (float& v : images.span<float>()) v = static_cast<float>(Random(3, "images").normal(draw++));
+    const std::int32_t labels[] = {0, 1, 2, 3, 2, 0, 1, 3};
+    std::vector<double> found;
+    for (int step = 0; step < 12; ++step) {
+      parameters.zero_gradients();
+      const Var loss =
+          cross_entropy(network->forward({.images = images}, {.training = true, .step = step, .half = half}),
+                        Tensor::of<std::int32_t>({8}, labels), 0, 0.125);
+      backward(loss);
+      weights.finish_backward();
+      optimizer->step(parameters, 0.05);
+      found.push_back(values_of(loss.value())[0]);
+    }
+    return found;
+  };
+  const std::vector<double> exact = losses(false), half = losses(true);
+  EXPECT_LE(exact.back(), exact.front() / 2);
+  for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(half[i], exact[i], 0.05) << "step " << i;
+  EXPECT_NE(half, exact);
+  EXPECT_EQ(losses(true), half);
 }
 
 }  // namespace

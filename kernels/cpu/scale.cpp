@@ -4,12 +4,19 @@
 
 namespace ssn::kernels {
 namespace {
+/// y[i] = x[i] · factors[i], i < n
+template <class X, class T>
+SSN_CLONES void scale_step(const X* x, int n, const T* factors, X* y) {
+#pragma omp simd
+  for (int i = 0; i < n; ++i) store(y[i], x[i] * factors[i]);
+}
+
 /// sums[i] += x[i] · gy[i], i < n
-template <class T>
-[[gnu::noinline]] void add_products(const T* x, const T* gy, int n, std::int64_t ahead, T* sums) {
+template <class X, class T>
+[[gnu::noinline]] SSN_CLONES void add_products(const X* x, const X* gy, int n, std::int64_t ahead, T* sums) {
   const auto add = [=](int begin, int end) {
 #pragma omp simd
-    for (int i = begin; i < end; ++i) sums[i] += x[i] * gy[i];
+    for (int i = begin; i < end; ++i) sums[i] += T{x[i]} * gy[i];
   };
   in_strips(n, ahead, add, x, gy);
 }
@@ -29,35 +36,36 @@ void for_images(const Columns& columns, std::int64_t n, std::int64_t pixels, std
 }
 }  // namespace
 
-template <class T>
-void scale_channels_forward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t channels, const T* x,
-                            const T* s, T* y) {
+template <class X>
+void scale_channels_forward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t channels, const X* x,
+                            const Wider<X>* s, X* y) {
   for_columns(channels, [&](const Columns& columns) {
-    for_images(columns, n, pixels, channels, s, [&](std::int64_t image, const T* factors) {
-      columns.steps(image * pixels, (image + 1) * pixels, [&](std::int64_t at, int width) {
-#pragma omp simd
-        for (int i = 0; i < width; ++i) y[at + i] = x[at + i] * factors[i];
-      });
+    for_images(columns, n, pixels, channels, s, [&](std::int64_t image, const Wider<X>* factors) {
+      columns.steps(image * pixels, (image + 1) * pixels,
+                    [&](std::int64_t at, int width) { scale_step(x + at, width, factors, y + at); });
     });
   });
 }
 
-template <class T>
+template <class X>
 void scale_channels_backward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t channels,
-                             const T* x, const T* s, const T* gy, T* gx, T* gs) {
+                             const X* x, const Wider<X>* s, const X* gy, X* gx, Wider<X>* gs) {
   for_columns(channels, [&](const Columns& columns) {
-    for_images(columns, n, pixels, channels, s, [&](std::int64_t image, const T* factors) {
-      T sums[Columns::kWidth] = {};
+    for_images(columns, n, pixels, channels, s, [&](std::int64_t image, const Wider<X>* factors) {
+      Wider<X> sums[Columns::kWidth] = {};
       columns.steps(image * pixels, (image + 1) * pixels, [&](std::int64_t at, int width) {
-        add_products(x + at, gy + at, width, columns.ahead<T>(), sums);
-#pragma omp simd
-        for (int i = 0; i < width; ++i) gx[at + i] = gy[at + i] * factors[i];
+        add_products(x + at, gy + at, width, columns.ahead<X>(), sums);
+        scale_step(gy + at, width, factors, gx + at);
       });
       columns.gather(sums, gs + image * channels + columns.first);
     });
   });
 }
 
+template void scale_channels_forward<bf16>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, const bf16*,
+                                           const float*, bf16*);
+template void scale_channels_backward<bf16>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, const bf16*,
+                                            const float*, const bf16*, bf16*, float*);
 template void scale_channels_forward<float>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, const float*,
                                             const float*, float*);
 template void scale_channels_forward<double>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t,

@@ -16,7 +16,6 @@ class CifarResNet : public Network {
   CifarResNet(const Scope& scope, int depth, std::int64_t channels, std::int64_t classes,
               const NetworkSize& size = {});
   Var forward(const NetworkInput& input, const Pass& pass) const override;
-  bool computes_half() const override { return true; }
 
  private:
   struct Block {

@@ -18,7 +18,6 @@ class DenseNet : public Network {
   DenseNet(const Scope& scope, const std::vector<int>& blocks, std::int64_t growth, const NetworkTask& task,
            const NetworkSize& size = {});
   Var forward(const NetworkInput& input, const Pass& pass) const override;
-  bool computes_half() const override { return true; }
 
  private:
   struct Layer {

@@ -112,7 +112,7 @@ EfficientNet::EfficientNet(const Scope& scope, const std::vector<BlockShape>& sh
       fc_(scope.at("fc"), head, task.classes) {}
 
 Var EfficientNet::forward(const NetworkInput& input, const Pass& pass) const {
-  Var h = stem_(Var::constant(input.images), pass, Activation::silu);
+  Var h = stem_(pass.input(input.images), pass, Activation::silu);
   for (const Block& block : blocks_) {
     h = block.segment(pass, {h}, [&block, pass](std::span<const Var> x) { return block(x[0], pass); });
   }

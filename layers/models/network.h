@@ -49,8 +49,6 @@ class Network {
   virtual ~Network() = default;
   /// Logits: images (n, classes), text (m, vocabulary).
   virtual Var forward(const NetworkInput& input, const Pass& pass) const = 0;
-  /// Whether forward() heeds Pass::half.
-  virtual bool computes_half() const { return false; }
 };
 
 }  // namespace ssn

@@ -25,7 +25,6 @@ class ResNet : public Network {
   ResNet(const Scope& scope, const Architecture& architecture, const NetworkTask& task,
          const NetworkSize& size = {});
   Var forward(const NetworkInput& input, const Pass& pass) const override;
-  bool computes_half() const override { return true; }
 
  private:
   struct Block {

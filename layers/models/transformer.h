@@ -35,7 +35,6 @@ class Transformer : public Network {
               const NetworkSize& size = {});
   /// (m, vocabulary)
   Var forward(const NetworkInput& input, const Pass& pass) const override;
-  bool computes_half() const override { return true; }
   /// (n · length, width): what the last layer gives for each token. A sequence may be shorter than the
   /// task's.
   Var encode(const NetworkInput& input, const Pass& pass) const;

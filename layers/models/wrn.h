@@ -17,7 +17,6 @@ class WideResNet : public Network {
   WideResNet(const Scope& scope, int depth, int width, std::int64_t channels, std::int64_t classes,
              const NetworkSize& size = {});
   Var forward(const NetworkInput& input, const Pass& pass) const override;
-  bool computes_half() const override { return true; }
 
  private:
   struct Block {

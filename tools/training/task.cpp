@@ -39,10 +39,6 @@ Model::Model(const TrainConfig& config, const InputShape& input, Device device, 
               "--precision bf16 needs a processor with AVX-512: use f32");
   network = make_network(config.model, task_of(input), {weights, parameters},
                          reduction_ ? reduction_->size : NetworkSize{});
-  check_usage(!half || network->computes_half(), "precision",
-              "--precision bf16: {} computes in f32 only so far; the residual and dense networks and the "
-              "transformers take bf16",
-              config.model);
   weights.build();
 }
 
