@@ -4,14 +4,11 @@
 // Prints one JSON object: milliseconds of every step, and by span (an operation, self time) in a traced
 // repetition.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "autograd/optimizer.h"
@@ -117,30 +114,19 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Milliseconds by span of a trace, less what the spans within took: medians over the spans named "step".
-nlohmann::json self_times(const std::string& path) {
-  struct Open {
-    std::string name;
-    double end;
-  };
-  auto events = nlohmann::json::parse(std::ifstream(path)).at("traceEvents");
-  std::erase_if(events.get_ref<nlohmann::json::array_t&>(), [](const auto& e) { return e.at("ph") != "X"; });
-  std::sort(events.begin(), events.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.at("ts").template get<double>(), -a.at("dur").template get<double>()) <
-           std::pair(b.at("ts").template get<double>(), -b.at("dur").template get<double>());
-  });
+/// Milliseconds by span, less what the spans within took: medians over the spans named "step".
+nlohmann::json self_times(const Trace& trace) {
   std::map<std::string, std::vector<double>> times;
-  std::vector<Open> open;
+  std::vector<const TraceEvent*> open;
   std::size_t steps = 0;
-  for (const auto& e : events) {
-    const std::string name = e.at("name");
-    const double begin = e.at("ts"), length = e.at("dur");
-    while (!open.empty() && open.back().end <= begin) open.pop_back();
-    steps += name == "step";
-    times[name].resize(steps);
-    if (!open.empty()) times[open.back().name].back() -= length / 1e3;
-    times[name].back() += length / 1e3;
-    open.push_back({name, begin + length});
+  for (const TraceEvent& e : trace.events) {
+    const double length = static_cast<double>(e.end - e.begin) / 1e6;
+    while (!open.empty() && open.back()->end <= e.begin) open.pop_back();
+    steps += std::string_view(e.name) == "step";
+    times[e.name].resize(steps);
+    if (!open.empty()) times[open.back()->name].back() -= length;
+    times[e.name].back() += length;
+    open.push_back(&e);
   }
   nlohmann::json result;
   for (auto& [name, values] : times) {
@@ -161,11 +147,8 @@ int run(const Settings& s) {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     milliseconds.push_back(took.count());
   }
-  const std::string trace =
-      std::filesystem::temp_directory_path() / fmt::format("bench_step_{}.json", getpid());
   start_trace();
   for (std::int64_t i = 0; i < s.steps; ++i) training.step();
-  write_trace(trace);
   nlohmann::ordered_json result = {{"program", "shapeshifter"},
                                    {"model", s.model},
                                    {"batch", s.batch},
@@ -174,8 +157,7 @@ int run(const Settings& s) {
                                    {"precision", s.precision},
                                    {"parameters", training.plan().total},
                                    {"step_ms", milliseconds},
-                                   {"span_ms", self_times(trace)}};
-  std::filesystem::remove(trace);
+                                   {"span_ms", self_times(stop_trace())}};
   fmt::print("{}\n", result.dump());
   return 0;
 }

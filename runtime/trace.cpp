@@ -1,10 +1,12 @@
 #include "runtime/trace.h"
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <vector>
 
 #include "runtime/checkpoint.h"
@@ -23,13 +25,13 @@ struct ThreadEvents {
   std::vector<Event> events;
 };
 
-struct Trace {
+struct Recorder {
   std::mutex mutex;  // guards threads
   std::vector<std::unique_ptr<ThreadEvents>> threads;
   std::atomic<std::size_t> limit{0}, recorded{0};
 };
-Trace& state() {
-  static Trace* trace = new Trace;  // never destroyed: threads may end after static objects are gone
+Recorder& state() {
+  static Recorder* trace = new Recorder;  // never destroyed: threads may end after static objects are gone
   return *trace;
 }
 
@@ -50,7 +52,7 @@ std::int64_t trace_clock() {
 }
 
 void trace_event(const char* name, std::int64_t begin, std::int64_t end) {
-  Trace& trace = state();
+  Recorder& trace = state();
   if (trace.recorded.fetch_add(1, std::memory_order_relaxed) >= trace.limit.load(std::memory_order_relaxed))
     return;
   ThreadEvents& events = mine();
@@ -60,7 +62,7 @@ void trace_event(const char* name, std::int64_t begin, std::int64_t end) {
 }  // namespace detail
 
 void start_trace(std::size_t max_events) {
-  Trace& trace = state();
+  Recorder& trace = state();
   std::lock_guard lock(trace.mutex);
   for (auto& thread : trace.threads) {
     std::lock_guard thread_lock(thread->mutex);
@@ -71,30 +73,38 @@ void start_trace(std::size_t max_events) {
   detail::g_trace_on = true;
 }
 
-TraceWritten write_trace(const std::string& path, int rank) {
+Trace stop_trace() {
   detail::g_trace_on = false;
-  Trace& trace = state();
-  TraceWritten written;
-  std::lock_guard lock(trace.mutex);
+  Recorder& recorder = state();
+  Trace trace;
+  std::lock_guard lock(recorder.mutex);
+  for (std::size_t thread = 0; thread < recorder.threads.size(); ++thread) {
+    std::lock_guard thread_lock(recorder.threads[thread]->mutex);
+    for (const Event& e : recorder.threads[thread]->events)
+      trace.events.push_back({e.name, thread, e.begin, e.end});
+  }
+  std::sort(trace.events.begin(), trace.events.end(), [](const TraceEvent& a, const TraceEvent& b) {
+    return std::tuple(a.thread, a.begin, -a.end) < std::tuple(b.thread, b.begin, -b.end);
+  });
+  trace.dropped = recorder.recorded - trace.events.size();
+  return trace;
+}
+
+TraceWritten write_trace(const std::string& path, int rank) {
+  const Trace trace = stop_trace();
   std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   const auto put = [out = std::back_inserter(text)]<class... A>(fmt::format_string<A...> format,
                                                                 A&&... args) {
     fmt::format_to(out, format, std::forward<A>(args)...);
   };
   put(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":"rank {}"}}}})", rank, rank);
-  for (std::size_t thread = 0; thread < trace.threads.size(); ++thread) {
-    std::lock_guard thread_lock(trace.threads[thread]->mutex);
-    for (const Event& event : trace.threads[thread]->events) {
-      put(",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{}}}", rank, thread,
-          static_cast<double>(event.begin) / 1e3, static_cast<double>(event.end - event.begin) / 1e3,
-          nlohmann::json(event.name).dump());
-      ++written.events;
-    }
-  }
-  written.dropped = trace.recorded - written.events;
-  put("\n],\"otherData\":{{\"dropped\":{}}}}}\n", written.dropped);
+  for (const TraceEvent& event : trace.events)
+    put(",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{}}}", rank,
+        event.thread, static_cast<double>(event.begin) / 1e3,
+        static_cast<double>(event.end - event.begin) / 1e3, nlohmann::json(event.name).dump());
+  put("\n],\"otherData\":{{\"dropped\":{}}}}}\n", trace.dropped);
   atomic_write_text(path, text);
-  return written;
+  return {trace.events.size(), trace.dropped};
 }
 
 }  // namespace ssn

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 // Where the time goes: spans, written as a file for ui.perfetto.dev or chrome://tracing.
 namespace ssn {
@@ -17,6 +18,18 @@ inline constexpr std::size_t kTraceEvents = std::size_t{1} << 20;  // 24 bytes e
 
 /// Records spans from now on, at most `max_events`; what comes after these is counted and dropped.
 void start_trace(std::size_t max_events = kTraceEvents);
+
+struct TraceEvent {
+  const char* name;
+  std::size_t thread;
+  std::int64_t begin, end;  // nanoseconds
+};
+struct Trace {
+  std::vector<TraceEvent> events;  // by thread, then by beginning; what contains others is before them
+  std::size_t dropped = 0;
+};
+/// Stops recording.
+Trace stop_trace();
 
 /// Stops recording and writes `path` (JSON; a temporary file, then renamed). `rank` becomes the process's
 /// number in it.

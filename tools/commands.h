@@ -17,6 +17,7 @@ int eval(Comm& comm, const Arguments& arguments);
 int inspect(Comm& comm, const Arguments& arguments);
 int map(Comm& comm, const Arguments& arguments);
 int pack(Comm& comm, const Arguments& arguments);
+int profile(Comm& comm, const Arguments& arguments);
 int export_weights(Comm& comm, const Arguments& arguments);
 
 /// The command that the first argument names, with the others.

@@ -116,6 +116,24 @@ TEST(DataParallel, CountsTheBytesOfAStep) {
             comm.size() == 1 ? 0 : 4 * result["parameters"]["total"].get<std::int64_t>());
 }
 
+TEST(DataParallel, ProfileCountsFourBytesAParameterUnderEveryBudget) {
+  Comm& comm = test_comm();
+  for (const std::string overlap : {"on", "off"}) {
+    testing::internal::CaptureStdout();
+    profile(
+        comm,
+        {"--quiet",      "--threads", "1",       "--model",   "wrn-10-1", "--data", "synthetic:1x7x6x3x50",
+         "--batch",      "12",        "--turns", "2",         "--steps",  "2",      "--budgets",
+         "dense,30%,2%", "--bucket",  "1",       "--overlap", overlap,    "--json"});
+    const std::string out = testing::internal::GetCapturedStdout();
+    if (comm.rank() != 0) continue;
+    for (const nlohmann::json& p : nlohmann::json::parse(out)["budgets"]) {
+      EXPECT_EQ(p["wire_bytes_per_step"], comm.size() == 1 ? 0 : 4 * p["parameters"].get<std::int64_t>());
+      EXPECT_EQ(p["raw_busbw"].get<double>() > 0, comm.size() > 1);
+    }
+  }
+}
+
 TEST(DataParallel, ResumesExactly) {
   Comm& comm = test_comm();
   const SharedDirectory dir("resume");

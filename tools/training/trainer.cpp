@@ -135,13 +135,16 @@ double Trainer::accumulate(const Batch& batch) {
   return loss_sum;
 }
 
-void Trainer::step(Prefetcher& batches, Progress& progress) {
+Trainer::Step Trainer::step(Prefetcher& batches) {
   const Span span("step");
   model_.parameters.zero_gradients();
   double loss_sum = 0;
   std::int64_t labels = 0;
   for (std::int64_t part = 0; part < config_.micro_batches; ++part) {
-    const std::optional<Batch> batch = batches.next();
+    const std::optional<Batch> batch = [&] {
+      const Span waiting("data");
+      return batches.next();
+    }();
     check(batch.has_value(), "train", "the data ended before the run");
     model_.weights.set_reporting(part + 1 == config_.micro_batches);
     loss_sum += accumulate(*batch);
@@ -166,7 +169,15 @@ void Trainer::step(Prefetcher& batches, Progress& progress) {
   const std::int64_t samples = train_.batch_size(step_);
   ++step_;
   epoch_samples_ += samples;
-  progress.step(loss_sum / static_cast<double>(labels), samples);
+  return {loss_sum / static_cast<double>(labels), samples};
+}
+
+void Trainer::run_steps(std::int64_t count) {
+  Prefetcher batches(train_, from_here());
+  for (std::int64_t i = 0; i < count; ++i) {
+    step(batches);
+    if (step_ == steps_per_epoch_) ++epoch_, step_ = 0;
+  }
 }
 
 bool Trainer::run_epoch(Prefetcher& batches, Progress& progress) {
@@ -174,7 +185,8 @@ bool Trainer::run_epoch(Prefetcher& batches, Progress& progress) {
   const auto start = Clock::now();
   bool stop = false;
   while (step_ < steps_per_epoch_ && !stop) {
-    step(batches, progress);
+    const Step done = step(batches);
+    progress.step(done.loss, done.samples);
     stop = signalled_ || steps_done() == stop_after_;
   }
   epoch_seconds_ = seconds_since(start);
@@ -242,6 +254,15 @@ std::int64_t Trainer::wire_bytes_per_step() const {
   return steps == 0 ? 0 : (comm_.traffic().sum.bytes - first_bytes_) / steps;
 }
 
+PrefetchOptions Trainer::from_here() const {
+  return {.epoch = epoch_,
+          .step = step_,
+          .first_part = comm_.rank() * config_.micro_batches,
+          .part_count = config_.micro_batches,
+          .parts = comm_.size() * config_.micro_batches,
+          .end_epoch = config_.epochs};
+}
+
 TrainResult Trainer::run() {
   const StopSignals signals;
   const auto start = Clock::now();
@@ -249,12 +270,7 @@ TrainResult Trainer::run() {
   first_bytes_ = comm_.traffic().sum.bytes;
   {
     Progress progress(config_.epochs, steps_per_epoch_, first_step_);
-    Prefetcher batches(train_, {.epoch = epoch_,
-                                .step = step_,
-                                .first_part = comm_.rank() * config_.micro_batches,
-                                .part_count = config_.micro_batches,
-                                .parts = comm_.size() * config_.micro_batches,
-                                .end_epoch = config_.epochs});
+    Prefetcher batches(train_, from_here());
     while (!complete() && run_epoch(batches, progress)) {
     }
   }

@@ -72,13 +72,20 @@ class Trainer {
   /// Goes on from a checkpoint of the same run. Exactly, with as many ranks and threads as wrote it.
   void resume(const Archive& archive);
   TrainResult run();
+  /// Trains for so many steps and does nothing else: for measuring.
+  void run_steps(std::int64_t count);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   /// False: to be stopped here.
   bool run_epoch(Prefetcher& batches, Progress& progress);
-  void step(Prefetcher& batches, Progress& progress);
+  struct Step {
+    double loss;
+    std::int64_t samples;
+  };
+  Step step(Prefetcher& batches);
+  PrefetchOptions from_here() const;
   /// Forward and backward of one part; returns the sum of its samples' losses.
   double accumulate(const Batch& batch);
   /// What the run has to show, once it is complete or stopped.

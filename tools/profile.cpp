@@ -1,0 +1,150 @@
+#include "tools/training/profile.h"
+#include "runtime/log.h"
+#include "tools/commands.h"
+
+namespace ssn {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ProfileCommand {
+  TrainConfig config;
+  ProfileOptions times;
+  std::string budgets = "dense,10%";
+  bool json = false, quiet = false;
+  Options options{
+      "ssn profile",
+      "Trains a network under several budgets for a few steps at a time, in turns, and shows where\n"
+      "their time goes and how much faster a step is than the first budget's.",
+      "mpirun -n 2 --bind-to none ssn profile --model bert-2-768 --data synthetic-text --budgets "
+      "dense,25%,10%"};
+
+  ProfileCommand() {
+    add_network_options(options, config);
+    add_training_options(options, config);
+    options.section("This call")
+        .add("budgets", budgets, "B,B,...", "as --budget; the first is what the others are compared with")
+        .flag_only()
+        .add("turns", times.turns, "N", "of each budget", between(2, 1000))
+        .flag_only()
+        .add("steps", times.steps, "N", "timed in a turn, after one that is not", between(1, 10000))
+        .flag_only()
+        .add("json", json, "print the result as one JSON object")
+        .flag_only()
+        .add("quiet", quiet, "no progress on stderr")
+        .flag_only();
+  }
+};
+
+/// "dense,10%" at the commas.
+std::vector<std::string> listed(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  for (const std::string& part : parts) Budget::parse(part);
+  return parts;
+}
+
+/// What is shown of one budget; the columns of the table.
+std::vector<std::string> column(const Comm& comm, const Profile& p, const Profile& base, std::int64_t batch) {
+  const auto text = [](const Spread& s) {
+    return fmt::format("{:.2f} ({:.2f}-{:.2f})", 1e3 * s.median, 1e3 * s.low, 1e3 * s.high);
+  };
+  std::vector<std::string> out = {p.budget, grouped(p.parameters), grouped(p.bytes), text(p.step)};
+  for (const Spread& phase : p.phases) out.push_back(text(phase));
+  const double used = bus_bandwidth(comm, p.bytes, p.sum_seconds),
+               raw = bus_bandwidth(comm, p.bytes, p.raw_seconds);
+  out.push_back(comm.size() == 1 ? "-" : fmt::format("{:.3f}", used / 1e9));
+  out.push_back(comm.size() == 1 ? "-" : fmt::format("{:.3f}", raw / 1e9));
+  out.push_back(fmt::format("{:.1f}", static_cast<double>(batch) / p.step.median));
+  const Speedup faster = speedup(base.turns, p.turns);
+  out.push_back(&p == &base ? "1"
+                            : fmt::format("{:.3f} ({:.3f}-{:.3f})", faster.mean, faster.low, faster.high));
+  return out;
+}
+
+std::string table(const Comm& comm, const TrainConfig& config, const ProfileOptions& times,
+                  const std::vector<Profile>& profiles) {
+  std::vector<std::string> names = {"budget", "parameters", "bytes summed a step", "ms a step"};
+  for (const char* phase : kPhaseNames) names.push_back(fmt::format("  {}", phase));
+  names.insert(names.end(), {"bus GB/s in the step", "bus GB/s alone", "samples/s",
+                             fmt::format("times as fast as {}", profiles.front().budget)});
+  std::vector<std::vector<std::string>> columns;
+  for (const Profile& p : profiles) columns.push_back(column(comm, p, profiles.front(), config.batch));
+  std::string out = fmt::format(
+      "{} on {}, {} samples a step, {}, {} thread(s) each\nmedians and the middle 80% of {} turns of {} "
+      "steps{}\n",
+      config.model, config.data, config.batch, comm.text(), config.threads, times.turns, times.steps,
+      comm.size() == 1 ? "" : ", of all ranks; a step lasts as long as the slowest rank's");
+  for (std::size_t row = 0; row < names.size(); ++row) {
+    out += fmt::format("\n{:<24}", names[row]);
+    for (const auto& cells : columns) out += fmt::format(" {:>28}", cells[row]);
+  }
+  return out +
+         "\n\nreduce: of the sum over the ranks, what the step does or waits for, slower ranks too; hidden: "
+         "what another "
+         "thread did "
+         "meanwhile, beside\nthe other phases. The last line has the 95% confidence interval.";
+}
+
+Json to_json(const Spread& s) {
+  return {{"median", s.median}, {"low", s.low}, {"high", s.high}};
+}
+
+Json to_json(const Comm& comm, const TrainConfig& config, const ProfileOptions& times,
+             const std::vector<Profile>& profiles) {
+  Json out = {{"network", config.model}, {"data", config.data},       {"batch", config.batch},
+              {"ranks", comm.size()},    {"threads", config.threads}, {"turns", times.turns},
+              {"steps", times.steps},    {"budgets", Json::array()}};
+  for (const Profile& p : profiles) {
+    Json phases;
+    for (std::size_t i = 0; i < kPhaseNames.size(); ++i) phases[kPhaseNames[i]] = to_json(p.phases[i]);
+    const Speedup faster = speedup(profiles.front().turns, p.turns);
+    out["budgets"].push_back({{"budget", p.budget},
+                              {"parameters", p.parameters},
+                              {"wire_bytes_per_step", p.bytes},
+                              {"step_seconds", to_json(p.step)},
+                              {"turn_seconds", p.turns},
+                              {"phase_seconds", std::move(phases)},
+                              {"sum_seconds", p.sum_seconds},
+                              {"raw_sum_seconds", p.raw_seconds},
+                              {"busbw", bus_bandwidth(comm, p.bytes, p.sum_seconds)},
+                              {"raw_busbw", bus_bandwidth(comm, p.bytes, p.raw_seconds)},
+                              {"speedup", faster.mean},
+                              {"speedup_low", faster.low},
+                              {"speedup_high", faster.high}});
+  }
+  return out;
+}
+
+}  // namespace
+
+int profile(Comm& comm, const Arguments& arguments) {
+  ProfileCommand command;
+  auto& [config, times, budgets, json, quiet, options] = command;
+  if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
+  set_log({.rank = comm.rank(), .quiet = quiet});
+  check_usage(!options.given("budget"), "profile", "give all budgets in one list: --budgets dense,{}",
+              config.budget);
+  check_usage(!learns_mapping(config), "profile",
+              "--mapping learned: run ssn map first, and give the file it writes as --mapping");
+  check_usage(config.baseline == "none", "profile", "--baseline {}: leave it out", config.baseline);
+  const std::vector<std::string> list = listed(budgets);
+  choose_device(config.device);
+  read_mapping_file(comm, config);
+  const Dataset dataset = load_dataset(config.data, dataset_options(comm, config, options));
+  use_defaults_of(dataset, options, config);
+  check_parts(comm, config, dataset.train->size());
+  const Model model(config, dataset.facts.input, Device::cpu);
+  const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
+  choose_threads(comm, config.threads, useful_threads(model.plan(), dataset.facts.input, part));
+  const std::vector<Profile> profiles = profile_steps(comm, config, list, dataset, times);
+  print_result(comm,
+               json ? to_json(comm, config, times, profiles).dump() : table(comm, config, times, profiles));
+  return 0;
+}
+
+}  // namespace ssn

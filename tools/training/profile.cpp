@@ -1,0 +1,150 @@
+#include "tools/training/profile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "runtime/log.h"
+
+namespace ssn {
+namespace {
+
+double quantile(const std::vector<double>& sorted, double share) {
+  const double at = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return std::lerp(sorted[below], sorted[above], at - static_cast<double>(below));
+}
+
+/// Student's t with so many degrees of freedom, for 95% on both sides together.
+double student(std::size_t freedom) {
+  constexpr std::array kTable = {12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+                                 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086};
+  return freedom == 0               ? std::numeric_limits<double>::infinity()
+         : freedom <= kTable.size() ? kTable[freedom - 1]
+                                    : 1.96 + 2.5 / static_cast<double>(freedom);
+}
+
+/// One budget's network, and what this rank measured of it.
+struct Contestant {
+  Contestant(Comm& comm, const TrainConfig& base, const std::string& budget, const Dataset& dataset)
+      : config(with_budget(base, budget)), model(config, dataset.facts.input, Device::cpu) {
+    model.build(comm);
+    trainer.emplace(comm, model,
+                    Trainer::Setup{.config = config, .dataset = dataset, .train = dataset.train});
+  }
+  static TrainConfig with_budget(TrainConfig config, const std::string& budget) {
+    config.budget = budget;
+    config.epochs = std::numeric_limits<std::int32_t>::max();
+    return config;
+  }
+
+  TrainConfig config;
+  Model model;
+  std::optional<Trainer> trainer;
+  std::vector<StepTimes> times;
+  std::int64_t bytes = 0;
+};
+
+void take_turn(Comm& comm, Contestant& c, std::int64_t steps) {
+  c.trainer->run_steps(1);  // the batches' thread starts, caches fill
+  comm.barrier();
+  const std::int64_t before = comm.traffic().sum.bytes;
+  start_trace();
+  c.trainer->run_steps(steps);
+  const std::vector<StepTimes> times = step_times(stop_trace());
+  check(std::ssize(times) == steps, "profile", "{} of {} steps were recorded: lower --steps", times.size(),
+        steps);
+  c.times.insert(c.times.end(), times.begin(), times.end());
+  c.bytes = (comm.traffic().sum.bytes - before) / steps;
+}
+
+/// The same sum as a step's, with nothing beside it.
+double time_raw_sum(Comm& comm, Parameters& parameters) {
+  if (comm.size() == 1) return 0;
+  parameters.zero_gradients();
+  Reducer reducer(comm, parameters);
+  std::vector<double> seconds;
+  for (int i = 0; i < 7; ++i) {
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    reducer.finish();
+    const std::vector<double> all =
+        comm.allgather(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    if (i >= 2) seconds.push_back(*std::max_element(all.begin(), all.end()));
+  }
+  return spread_of(seconds).median;
+}
+
+/// Every rank's steps, rank by rank.
+std::vector<std::vector<StepTimes>> all_ranks(Comm& comm, const std::vector<StepTimes>& mine) {
+  const std::vector<std::byte> bytes = comm.allgather(std::as_bytes(std::span(mine)));
+  std::vector<std::vector<StepTimes>> all(static_cast<std::size_t>(comm.size()));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto* first = reinterpret_cast<const StepTimes*>(bytes.data()) + r * mine.size();
+    all[r].assign(first, first + mine.size());
+  }
+  return all;
+}
+
+Profile summary(Comm& comm, Contestant& c, std::int64_t steps) {
+  const std::vector<std::vector<StepTimes>> ranks = all_ranks(comm, c.times);
+  Profile p{.budget = c.config.budget, .parameters = c.model.plan().total, .bytes = c.bytes};
+  std::vector<double> slowest, sums;
+  std::vector<std::vector<double>> phases(kPhaseNames.size());
+  for (std::size_t s = 0; s < c.times.size(); ++s) {
+    slowest.push_back(0);
+    for (const std::vector<StepTimes>& rank : ranks) {
+      slowest.back() = std::max(slowest.back(), rank[s].step);
+      sums.push_back(rank[s][Phase::reduce] + rank[s][Phase::hidden]);
+      for (std::size_t i = 0; i < phases.size(); ++i) phases[i].push_back(rank[s].phases[i]);
+    }
+  }
+  p.step = spread_of(slowest);
+  for (auto first = slowest.begin(); first != slowest.end(); first += steps)
+    p.turns.push_back(spread_of({first, first + steps}).median);
+  for (std::vector<double>& values : phases) p.phases.push_back(spread_of(std::move(values)));
+  if (comm.size() > 1) p.sum_seconds = spread_of(sums).median;
+  p.raw_seconds = time_raw_sum(comm, c.model.parameters);
+  return p;
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {quantile(values, 0.5), quantile(values, 0.1), quantile(values, 0.9)};
+}
+
+Speedup speedup(const std::vector<double>& base, const std::vector<double>& other) {
+  double mean = 0, squares = 0;
+  const auto n = static_cast<double>(base.size());
+  for (std::size_t i = 0; i < base.size(); ++i) mean += std::log(base[i] / other[i]) / n;
+  for (std::size_t i = 0; i < base.size(); ++i) squares += std::pow(std::log(base[i] / other[i]) - mean, 2);
+  const double half = base.size() < 2 ? std::numeric_limits<double>::infinity()
+                                      : student(base.size() - 1) * std::sqrt(squares / (n - 1) / n);
+  return {std::exp(mean), std::exp(mean - half), std::exp(mean + half)};
+}
+
+double bus_bandwidth(const Comm& comm, std::int64_t bytes, double seconds) {
+  const double share = 2.0 * (comm.size() - 1) / comm.size();
+  return seconds > 0 ? share * static_cast<double>(bytes) / seconds : 0;
+}
+
+std::vector<Profile> profile_steps(Comm& comm, const TrainConfig& config,
+                                   const std::vector<std::string>& budgets, const Dataset& dataset,
+                                   const ProfileOptions& options) {
+  std::vector<std::unique_ptr<Contestant>> contestants;
+  for (const std::string& budget : budgets)
+    contestants.push_back(std::make_unique<Contestant>(comm, config, budget, dataset));
+  for (std::int64_t turn = 0; turn < options.turns; ++turn) {
+    for (const auto& c : contestants) take_turn(comm, *c, options.steps);
+    info("turn {} of {}", turn + 1, options.turns);
+  }
+  std::vector<Profile> profiles;
+  for (const auto& c : contestants) profiles.push_back(summary(comm, *c, options.steps));
+  return profiles;
+}
+
+}  // namespace ssn
