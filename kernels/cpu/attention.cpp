@@ -160,17 +160,19 @@ SSN_CLONES void multiply(std::int64_t n, const T* m, T* p) {
   for (std::int64_t j = 0; j < n; ++j) p[j] *= m[j];
 }
 
-/// Of a row of scores s and of gradients g of m p: s becomes m p, g the gradient of the scores. m may be
-/// null; p is a row of workspace.
-template <class T>
+/// Of a row of scores s and of gradients g of m p: s becomes m p, g the gradient of the scores; kDropped:
+/// else m = 1. p is a row of workspace.
+template <bool kDropped, class T>
 SSN_CLONES void gradient_row(std::int64_t n, T scale, T log_sum, const T* m, T* p, T* s, T* g) {
   T dot = 0;
 #pragma omp simd reduction(+ : dot)
   for (std::int64_t j = 0; j < n; ++j) {
-    p[j] = exp_below_0(std::min(std::fma(s[j], scale, -log_sum), T(0)));
-    g[j] *= m ? m[j] : T(1);
-    s[j] = m ? p[j] * m[j] : p[j];
-    dot += p[j] * g[j];
+    // Rounding may take it to a little above 0, where exp_below_0 still holds; a bound would be a branch.
+    const T probability = exp_below_0(std::fma(s[j], scale, -log_sum)), factor = kDropped ? m[j] : T(1);
+    p[j] = probability;
+    s[j] = probability * factor;
+    g[j] *= factor;
+    dot += probability * g[j];
   }
 #pragma omp simd
   for (std::int64_t j = 0; j < n; ++j) g[j] = p[j] * (g[j] - dot) * scale;
@@ -238,9 +240,9 @@ void attention_backward(CpuQueue&, const AttentionShape& s, const AttentionDropo
       gemm<W>(over_width, tgy, tv, gradients, false);
       for (std::int64_t i = 0; i < rows; ++i) {
         if (m) draw_row(s, dropout, t, first + i, m);
-        gradient_row<W>(t.keys, scale_of<W>(s),
-                        log_sum[(t.sample * s.heads + t.head) * s.queries + first + i], m, p,
-                        scores + i * t.keys, gradients + i * t.keys);
+        const auto gradient = m ? gradient_row<true, W> : gradient_row<false, W>;
+        gradient(t.keys, scale_of<W>(s), log_sum[(t.sample * s.heads + t.head) * s.queries + first + i], m, p,
+                 scores + i * t.keys, gradients + i * t.keys);
       }
       gemm<W>({false, false, rows, s.width, t.keys, t.keys, stride, stride}, gradients, tk,
               of.gq.place(gq + at), false);
