@@ -222,13 +222,14 @@ Var global_avg_pool(const Var& x) {
     });
   }
   return Var::result(std::move(y), {x}, [=](const Tensor& gy, std::span<const Var> in) {
-    Tensor gx = Tensor::empty(in[0].shape(), in[0].dtype(), gy.device());
+    const bool add = static_cast<bool>(in[0].grad());  // as where the means are factors of their channels
+    Tensor gx = add ? in[0].grad_buffer() : Tensor::empty(in[0].shape(), in[0].dtype(), gy.device());
     if (gx.size() > 0) {
       dispatch_mixed(gy.device(), gx.dtype(), "global_avg_pool backward", [&]<class T>(auto& q) {
-        kernels::global_avg_pool_backward<T>(q, n, pixels, c, gy.data<Wider<T>>(), gx.data<T>());
+        kernels::global_avg_pool_backward<T>(q, n, pixels, c, gy.data<Wider<T>>(), gx.data<T>(), add);
       });
     }
-    in[0].add_grad(std::move(gx));
+    if (!add) in[0].add_grad(std::move(gx));
   });
 }
 

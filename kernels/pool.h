@@ -51,12 +51,12 @@ void global_avg_pool_forward(CpuQueue&, std::int64_t n, std::int64_t pixels, std
 template <class T>
 void global_avg_pool_forward(CudaQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x,
                              T* y);
-/// Overwrites gx.
+/// Overwrites gx, or adds to it.
 template <class T>
 void global_avg_pool_backward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c,
-                              const Wider<T>* gy, T* gx);
+                              const Wider<T>* gy, T* gx, bool add);
 template <class T>
 void global_avg_pool_backward(CudaQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy,
-                              T* gx);
+                              T* gx, bool add);
 
 }  // namespace ssn::kernels

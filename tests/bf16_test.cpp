@@ -135,6 +135,7 @@ std::vector<Operation> operations() {
          return max_pool(in[0], {.kernel = {3, 3}, .padding = {1, 1}});
        }},
       {"avg_pool", {image}, 0, [](In in) { return avg_pool(in[0], {}); }},
+      {"means_as_factors", {image}, 0, [](In in) { return scale_channels(in[0], global_avg_pool(in[0])); }},
       {"global_avg_pool", {image}, 0, [](In in) { return global_avg_pool(in[0]); }},
       {"scale_channels", {image, Shape{3, 16}}, 1, [](In in) { return scale_channels(in[0], in[1]); }},
       {"batch_norm", {image, Shape{16}, Shape{16}}, 2, [](In in) { return norm(in, {}); }},

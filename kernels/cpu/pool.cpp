@@ -131,15 +131,23 @@ void global_avg_pool_forward(CpuQueue&, std::int64_t n, std::int64_t pixels, std
   });
 }
 
+namespace {
+/// to[i] = or += from[i] · share, i < c
+template <bool kAdd, class T>
+SSN_CLONES void spread_pixel(std::int64_t c, const Wider<T>* from, Wider<T> share, T* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < c; ++i)
+    store(to[i], kAdd ? std::fma(from[i], share, static_cast<Wider<T>>(to[i])) : from[i] * share);
+}
+}  // namespace
+
 template <class T>
 void global_avg_pool_backward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c,
-                              const Wider<T>* gy, T* gx) {
+                              const Wider<T>* gy, T* gx, bool add) {
   const Wider<T> share = Wider<T>(1) / static_cast<Wider<T>>(pixels);
+  const auto spread = add ? spread_pixel<true, T> : spread_pixel<false, T>;
   for_pixels(n, 1, pixels, c, [&](std::int64_t image, int, int pixel) {
-    T* to = gx + (image * pixels + pixel) * c;
-    const Wider<T>* from = gy + image * c;
-#pragma omp simd
-    for (std::int64_t i = 0; i < c; ++i) store(to[i], from[i] * share);
+    spread(c, gy + image * c, share, gx + (image * pixels + pixel) * c);
   });
 }
 
@@ -151,7 +159,7 @@ template void avg_pool_backward<bf16>(CpuQueue&, const PoolGeometry&, bool, cons
 template void global_avg_pool_forward<bf16>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, const bf16*,
                                             float*);
 template void global_avg_pool_backward<bf16>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t,
-                                             const float*, bf16*);
+                                             const float*, bf16*, bool);
 template void max_pool_forward<float>(CpuQueue&, const PoolGeometry&, const float*, float*, std::int32_t*);
 template void max_pool_forward<double>(CpuQueue&, const PoolGeometry&, const double*, double*, std::int32_t*);
 template void max_pool_backward<float>(CpuQueue&, const PoolGeometry&, const float*, const std::int32_t*,
@@ -167,8 +175,8 @@ template void global_avg_pool_forward<float>(CpuQueue&, std::int64_t, std::int64
 template void global_avg_pool_forward<double>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t,
                                               const double*, double*);
 template void global_avg_pool_backward<float>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t,
-                                              const float*, float*);
+                                              const float*, float*, bool);
 template void global_avg_pool_backward<double>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t,
-                                               const double*, double*);
+                                               const double*, double*, bool);
 
 }  // namespace ssn::kernels

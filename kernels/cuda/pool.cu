@@ -132,13 +132,15 @@ __global__ void __launch_bounds__(kColumnThreads, 4)
   if (threadIdx.y == 0 && thread.active()) mean.store(y + blockIdx.x * c + thread.column);
 }
 
-template <class T, int V>
+template <class T, int V, bool kAdd>
 __global__ void __launch_bounds__(kColumnThreads, 4)
     global_gradient_kernel(std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy, T* gx) {
   at_place<V>(n, 1, pixels, c, [&](const Place& p) {
     Pack<T, V> v = Pack<T, V>::load(gy + p.image * c + p.channel);
+    const Pack<T, V> before = kAdd ? Pack<T, V>::load(gx + p.at) : Pack<T, V>::filled(0);
+    const T share = T(1) / static_cast<T>(pixels);
 #pragma unroll
-    for (int i = 0; i < V; ++i) v[i] *= T(1) / static_cast<T>(pixels);
+    for (int i = 0; i < V; ++i) v[i] = kAdd ? std::fma(v[i], share, before[i]) : v[i] * share;
     v.store(gx + p.at);
   });
 }
@@ -223,14 +225,15 @@ void global_avg_pool_forward(CudaQueue& q, std::int64_t n, std::int64_t pixels, 
 
 template <class T>
 void global_avg_pool_backward(CudaQueue& q, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy,
-                              T* gx) {
+                              T* gx, bool add) {
   if (n * pixels * c == 0) return;
   with_pack<T>(
       c,
       [&](auto v) {
         const ColumnLaunch l = place_launch(n, pixels, c / v.value);
-        launch(q, "global_avg_pool_backward", global_gradient_kernel<T, v.value>, l.grid, l.block, 0, n,
-               pixels, c, gy, gx);
+        launch(q, "global_avg_pool_backward",
+               add ? global_gradient_kernel<T, v.value, true> : global_gradient_kernel<T, v.value, false>,
+               l.grid, l.block, 0, n, pixels, c, gy, gx);
       },
       gy, gx);
 }
@@ -251,8 +254,8 @@ template void global_avg_pool_forward<float>(CudaQueue&, std::int64_t, std::int6
 template void global_avg_pool_forward<double>(CudaQueue&, std::int64_t, std::int64_t, std::int64_t,
                                               const double*, double*);
 template void global_avg_pool_backward<float>(CudaQueue&, std::int64_t, std::int64_t, std::int64_t,
-                                              const float*, float*);
+                                              const float*, float*, bool);
 template void global_avg_pool_backward<double>(CudaQueue&, std::int64_t, std::int64_t, std::int64_t,
-                                               const double*, double*);
+                                               const double*, double*, bool);
 
 }  // namespace ssn::kernels

@@ -77,6 +77,22 @@ OpCase global_case(const Shape& x) {
           .adversarial = {Domain::all_negative, Domain::large, Domain::equal, Domain::spread}};
 }
 
+/// The means as factors of their channels: x has a gradient already when that of its means comes.
+OpCase factors_case(const Shape& x) {
+  OpCase c = global_case(x);
+  c.name = fmt::format("global_avg_pool_as_factors_{}", x.text());
+  c.f = [](std::span<const Var> in) { return scale_channels(in[0], global_avg_pool(in[0])); };
+  c.reference = [x, means = c.reference](std::span<const Doubles> in) {
+    const Doubles factors = means(in);
+    const std::size_t channels = static_cast<std::size_t>(x[3]);
+    const std::size_t image = static_cast<std::size_t>(x[1] * x[2]) * channels;
+    Doubles y = in[0];
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] *= factors[i / image * channels + i % channels];
+    return y;
+  };
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> pool_cases() {
@@ -108,6 +124,8 @@ std::vector<OpCase> pool_cases() {
        {Shape{0, 2, 3, 4}, Shape{2, 3, 4, 0}, Shape{1, 1, 1, 1}, Shape{3, 1, 1, 31}, Shape{2, 5, 7, 33},
         Shape{2, 8, 8, 127}, Shape{5, 3, 2, 129}, Shape{2, 31, 33, 3}, Shape{2, 3, 5, 1100}})
     cases.push_back(global_case(x));
+  for (const Shape& x : {Shape{2, 5, 3, 17}, Shape{3, 1, 1, 4}, Shape{0, 2, 3, 4}})
+    cases.push_back(factors_case(x));
   return cases;
 }
 
