@@ -58,15 +58,13 @@ Axis axis(const ConvGeometry& g, int i, bool adjoint) {
 /// Outputs of a row that are output_step() apart, so that the same taps apply to them, in blocks of equal
 /// size.
 struct Phase {
-  std::int64_t first, count;
+  std::int64_t count;
   int block;
 
   Phase(const Axis& columns, std::int64_t first)
-      : first(first), count(divided_up(columns.outputs - first, columns.output_step())) {
-    const std::int64_t blocks = std::max<std::int64_t>(1, divided_up(count, kBlock));
-    block = static_cast<int>(divided_up(count, blocks));
-  }
-  std::int64_t padded() const { return block ? divided_up(count, block) * block : 0; }
+      : count(divided_up(columns.outputs - first, columns.output_step())),
+        block(static_cast<int>(divided_up(count, divided_up(count, kBlock)))) {}
+  std::int64_t padded() const { return divided_up(count, block) * block; }
 };
 
 /// Vectors between neighbours: outputs, their sources, and a filter's weights for a tile's vectors.
@@ -183,6 +181,7 @@ struct Ring {
 struct Tap {
   const Lanes *x, *weight;
 };
+
 /// y[i · steps.y + v] = Σ over the taps of x[i · steps.x + v] · weight[v · steps.weight], i < count and
 /// v < vectors; y may hold more, up to a multiple of kCount.
 template <int kCount>
