@@ -112,6 +112,37 @@ class Sandbox(unittest.TestCase):
 
 
 class Running(Sandbox):
+    def test_starts_ranks_by_mpirun(self):
+        self.write("""
+title = "Ranks"
+seeds = [0]
+[common]
+model = "wrn-16-1"
+[[row]]
+name = "alone"
+[[row]]
+name = "two"
+ranks = 2
+""")
+        launcher = self.place / "mpirun"
+        launcher.write_text('#!/bin/sh\necho "$1 $2" >>"$FAKE_SSN/launches"\nshift 4\nexec "$@"\n')
+        launcher.chmod(0o755)
+        path = os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", path)
+        os.environ["PATH"] = f"{self.place}:{path}"
+        self.run_it()
+        self.assertEqual((self.place / "launches").read_text(), "-n 2\n")
+        calls = self.calls()
+        self.assertEqual(len(calls), 2)
+        self.assertNotIn("ranks", "".join(calls))
+        self.assertIn("| two | 250 | 257 | 4 |", self.markdown())
+        self.assertIn("| 2 ranks |", self.markdown())
+        self.assertIn("0 of 2 runs to do", self.run_it())
+        self.write((self.place / "sweep.toml").read_text().replace("ranks = 2", "ranks = 3"))
+        self.assertIn("ranks was 2, now 3", self.run_it(code=1))
+        self.write((self.place / "sweep.toml").read_text().replace("ranks = 3", 'ranks = "all"'))
+        self.assertIn("ranks must be a number from 1 on, found 'all'", self.run_it(code=2))
+
     def test_runs_what_is_missing_once(self):
         self.write(PLAIN)
         self.run_it("--jobs", "3")

@@ -260,7 +260,7 @@ def details(sweep, table):
                 f"{found.seconds():.{0 if found.seconds() >= 10 else 1}f}",
                 " ".join(f"{value:.2f}" for value in found.values),
             ]
-        rows.append([*values, f"`{shell(flags(own))}`" if own else ""])
+        rows.append([*values, shown(own)])
     if sweep.columns == [""]:
         head, *rows = [row[:1] + row[2:] for row in [head, *rows]]
     says = (
@@ -268,6 +268,13 @@ def details(sweep, table):
         "training, and of the search for groups, without evaluations."
     )
     return f"## Runs\n\n{says}\n\n{markdown([head, *rows])}"
+
+
+def shown(options):
+    """`--flags`, 2 ranks"""
+    words = [f"{options['ranks']} ranks"] if "ranks" in options else []
+    rest = flags({name: value for name, value in options.items() if name != "ranks"})
+    return ", ".join([f"`{shell(rest)}`"] * bool(rest) + words)
 
 
 def shell(words):

@@ -181,7 +181,7 @@ class Runs:
 
     def options_but_epochs(self, cell):
         options = {"threads": 1} | {
-            name: self.sweep.substitute(value) for name, value in cell.options.items()
+            name: self.sweep.substitute(value) for name, value in cell.options.items() if name != "ranks"
         }
         if "budget" in cell.references:
             other = self.sweep.cells[cell.references["budget"].row, cell.column]
@@ -202,7 +202,7 @@ class Runs:
         known = re.findall(r"^  --([\w-]+)", self.ask("train", "--help"), re.MULTILINE)
         for cell in {run.cell.key: run.cell for run in runs}.values():
             for name in cell.options:
-                if name not in known:
+                if name not in known and name != "ranks":
                     raise UsageError(
                         f"{self.sweep.path}: {cell.name}: `ssn train` has no option '{name}'; "
                         "`ssn train --help` lists those it has"
@@ -215,9 +215,9 @@ class Runs:
                 single = {name: value for name, value in options.items() if name != "groups"}
                 self.ask("plan", *flags(single | {"mapping": "single"}), "--json")
 
-    def threads(self, cell):
-        """Whose options have been checked; 0: as many as ssn finds useful."""
-        return int(self.options_but_epochs(cell)["threads"])
+    def cores(self, cell, of_machine):
+        """That a run of the cell keeps busy; its options have been checked."""
+        return cell.ranks * (int(self.options_but_epochs(cell)["threads"]) or of_machine)
 
     def data_checksums(self, options):
         path = str(options.get("data", "")).partition(":")[2]
@@ -238,6 +238,8 @@ class Runs:
             file = pathlib.Path(str(options.get(name, "")))
             if file.is_file():
                 identity[name] = next(iter(checksums(file).values()))
+        if run.cell.ranks > 1:
+            identity["ranks"] = run.cell.ranks
         return {"options": identity, "data_files": files}
 
     # --- states
@@ -267,11 +269,14 @@ class Runs:
     # --- running
 
     def command(self, run):
-        options = self.options(run)
+        options, ranks = self.options(run), run.cell.ranks
+        launcher = ["mpirun", "-n", str(ranks), "--bind-to", "none"] if ranks > 1 else []
         if run.state == "interrupted":
             kept = flags({name: options[name] for name in ("data", "threads") if name in options})
-            return [self.ssn, "train", "--resume", str(run.directory / "checkpoint.h5"), *kept, "--json"]
-        return [self.ssn, "train", *flags(options), "--out", str(run.directory), "--json"]
+            words = ["--resume", str(run.directory / "checkpoint.h5"), *kept]
+        else:
+            words = [*flags(options), "--out", str(run.directory)]
+        return [*launcher, self.ssn, "train", *words, "--json"]
 
     def start(self, run):
         command = self.command(run)

@@ -39,7 +39,7 @@ class Reference:
 class Cell:
     row: str
     column: str  # "" where the table has one column only
-    options: dict  # of `ssn train`, without the seed, as written: with variables, and with references as text
+    options: dict  # of `ssn train`, without the seed, as written: with variables, and with references as text; and `ranks`
     paper: float | None = None
 
     @property
@@ -49,6 +49,10 @@ class Cell:
     @property
     def name(self):
         return f"{self.row}, {self.column}" if self.column else self.row
+
+    @property
+    def ranks(self):
+        return self.options.get("ranks", 1)
 
     @property
     def references(self):
@@ -259,6 +263,8 @@ def read_options(path, where, options):
             raise UsageError(
                 f"{path}: {where}: {name} must be a text, a number, true or false; found {value!r}"
             )
+        if name == "ranks" and (type(value) is not int or value < 1):
+            raise UsageError(f"{path}: {where}: ranks must be a number from 1 on, found {value!r}")
     return options
 
 
