@@ -227,8 +227,11 @@ PackedShard write_shard(const std::string& directory, const std::string& part, s
     try {
       images.read(i, file);
       result.resized += static_cast<std::int64_t>(packer.pack(file, images.place(i)));
-    } catch (const BadImage&) {
-      if (!options.skip_bad) throw;
+    } catch (const BadImage& bad) {
+      if (!options.skip_bad)
+        throw BadImage(
+            fmt::format("{}; fetch it again or remove it, or leave it out: --skip-bad", bad.what()),
+            std::source_location::current());
       ++result.left_out;
       continue;
     }
