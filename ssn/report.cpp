@@ -113,15 +113,15 @@ std::string text(const Cost& cost) {
          line(cost.wire, "handed to the sum over the ranks, a step");
 }
 
-double Work::percent_of_forward(std::int64_t images) const {
-  return percent(generate, static_cast<double>(images) * network);
+double Work::percent_of_forward(std::int64_t samples) const {
+  return percent(generate, static_cast<double>(samples) * network);
 }
 double Work::percent_of_step(bool lean) const {
   return percent((lean ? 2 : 1) * generate + generate_backward, 3 * static_cast<double>(batch) * network);
 }
 
-Work work(const Plan& plan, double network, std::int64_t batch) {
-  Work w{network, 0, 0, batch};
+Work work(const Plan& plan, double network, std::int64_t batch, std::string sample) {
+  Work w{network, 0, 0, batch, std::move(sample)};
   for (const PlannedLayer& l : plan.layers) {
     const Making m = making(plan, l);
     w.generate += m.forward;
@@ -145,18 +145,19 @@ std::string text(const Work& w) {
   const auto line = [](double flops, const std::string& what) {
     return fmt::format("{:>16}FLOP  {}\n", short_number(flops), what);
   };
-  const std::string network =
-      line(w.network, "the network's convolutions and linear layers, forward, an image");
+  const std::string network = line(
+      w.network, fmt::format("the network's convolutions and linear layers, forward, for one {}", w.sample));
   if (w.generate_backward == 0) return network;
   const std::string of_batch =
       w.batch > 1 ? fmt::format(", {} of {}", short_percent(w.percent_of_forward(w.batch)), w.batch) : "";
   return network +
-         line(w.generate, fmt::format("generating all weights: {} of the forward pass of one image{}",
-                                      short_percent(w.percent_of_forward(1)), of_batch)) +
-         line(w.generate_backward,
-              fmt::format(
-                  "carrying their gradients back: with the above {} of a step of {} image(s), {} if lean",
-                  short_percent(w.percent_of_step(false)), w.batch, short_percent(w.percent_of_step(true))));
+         line(w.generate, fmt::format("generating all weights: {} of the forward pass of one {}{}",
+                                      short_percent(w.percent_of_forward(1)), w.sample, of_batch)) +
+         line(
+             w.generate_backward,
+             fmt::format("carrying their gradients back: with the above {} of a step of {} {}(s), {} if lean",
+                         short_percent(w.percent_of_step(false)), w.batch, w.sample,
+                         short_percent(w.percent_of_step(true))));
 }
 
 std::string advice(const Plan& plan, const Cost& cost, const Work& work) {
@@ -179,9 +180,9 @@ std::string advice(const Plan& plan, const Cost& cost, const Work& work) {
         short_number(static_cast<double>(more)), short_percent(work.percent_of_step(true)),
         short_percent(work.percent_of_step(false)));
   if (work.percent_of_step(false) > kMuch)
-    say("With {} image(s) a pass, generation is {} of the work: a larger --batch or fewer --templates lower "
+    say("With {} {}(s) a pass, generation is {} of the work: a larger --batch or fewer --templates lower "
         "that.",
-        work.batch, short_percent(work.percent_of_step(false)));
+        work.batch, work.sample, short_percent(work.percent_of_step(false)));
   if (const double unused = percent(static_cast<double>(plan.unused), static_cast<double>(plan.budget));
       unused > kMuch)
     say("{} of the groups is used by no layer, but counts: {}.", short_percent(unused),

@@ -19,18 +19,19 @@ nlohmann::json to_json(const Cost& cost);
 std::string text(const Cost& cost);
 
 /// What generating every weight once adds to the network's own work, in FLOPs (a multiply-add is two; those
-/// of fixed gains aside). A forward pass of `batch` images is batch · network; its backward twice that.
+/// of fixed gains aside). A forward pass of `batch` samples is batch · network; its backward twice that.
 struct Work {
-  double network;                      // forward, of one image (layers/models/outline.h)
+  double network;                      // forward, of one sample (layers/models/outline.h)
   double generate, generate_backward;  // all weights; the gradients of what they are made of
   std::int64_t batch = 1;
+  std::string sample = "image";  // what one is called
 
-  /// Of generation in the forward pass of so many images, in percent.
-  double percent_of_forward(std::int64_t images) const;
+  /// Of generation in the forward pass of so many samples, in percent.
+  double percent_of_forward(std::int64_t samples) const;
   /// In a step with the batch, in percent. Without keeping weights (lean) they are generated twice.
   double percent_of_step(bool lean) const;
 };
-Work work(const Plan& plan, double network, std::int64_t batch);
+Work work(const Plan& plan, double network, std::int64_t batch, std::string sample = "image");
 nlohmann::json to_json(const Work& work);
 std::string text(const Work& work);
 

@@ -89,6 +89,11 @@ TEST(TextTraining, PlansWithoutReading) {
   const auto json = nlohmann::json::parse(output_of(plan, sized));
   EXPECT_EQ(json["vocabulary"], 500);
   EXPECT_EQ(json["length"], 20);
+  sized.pop_back();
+  const std::string text = output_of(plan, sized);
+  EXPECT_TRUE(has(text, "forward, for one sequence"));
+  EXPECT_TRUE(has(text, "of the forward pass of one sequence"));
+  EXPECT_EQ(text.find("image"), text.npos) << text;
 }
 
 }  // namespace
