@@ -23,14 +23,15 @@ ImageTransform transform(const ImageSize& size, const Augmentation& augmentation
 /// Reads images one after another, on one thread.
 class EncodedSamples::Worker {
  public:
-  explicit Worker(const EncodedSamples& set)
-      : set_(set), size_(set.options_.size), pixels_(size_.height * size_.width * 3) {}
+  /// `part`: what may take a bad image's place; empty: all.
+  Worker(const EncodedSamples& set, std::span<const std::int32_t> part)
+      : set_(set), part_(part), size_(set.options_.size), pixels_(size_.height * size_.width * 3) {}
 
   /// The image, or the one in its place; `random`: of a training image. pixels() has it then.
   std::int32_t read(std::int32_t image, const Random* random) {
-    const std::int64_t n = set_.size();
-    for (std::int64_t tries = 0;; ++tries) {
-      const auto at = static_cast<std::int32_t>((image + tries) % n);
+    const std::int64_t n = part_.empty() ? set_.size() : std::ssize(part_);
+    std::int32_t at = image;
+    for (std::int64_t tries = 0;; ++tries, at = next(at)) {
       try {
         read_one(at, random);
         return at;
@@ -53,6 +54,13 @@ class EncodedSamples::Worker {
  private:
   static constexpr std::int64_t kMostBad = 100;  // one after another: not a bad file, but a wrong directory
 
+  /// After the last comes the first.
+  std::int32_t next(std::int32_t image) const {
+    if (part_.empty()) return static_cast<std::int32_t>((image + 1) % set_.size());
+    const auto at = std::ranges::find(part_, image);
+    return at == part_.end() || at + 1 == part_.end() ? part_.front() : at[1];
+  }
+
   void read_one(std::int32_t image, const Random* random) {
     const ImageExtent to{size_.height, size_.width};
     const std::string place = set_.images_->place(image);
@@ -71,6 +79,7 @@ class EncodedSamples::Worker {
   }
 
   const EncodedSamples& set_;
+  std::span<const std::int32_t> part_;
   ImageSize size_;
   std::vector<std::uint8_t> file_, pixels_;
   Decoded decoded_;
@@ -87,7 +96,7 @@ EncodedSamples::EncodedSamples(std::shared_ptr<const EncodedImages> images, Opti
 
 /// use(worker, i) for i in [0, n), on several threads. What throws is thrown of the least i.
 template <class Use>
-void EncodedSamples::for_each(std::int64_t n, Use&& use) const {
+void EncodedSamples::for_each(std::int64_t n, std::span<const std::int32_t> part, Use&& use) const {
   std::atomic<std::int64_t> next = 0;
   std::mutex mutex;
   std::int64_t failed = n;
@@ -95,7 +104,7 @@ void EncodedSamples::for_each(std::int64_t n, Use&& use) const {
   const auto work = [&] {
     std::int64_t i = n;
     try {
-      Worker worker(*this);
+      Worker worker(*this, part);
       while ((i = next++) < n) use(worker, i);
     } catch (...) {
       next = n;  // those before are in hand already
@@ -111,13 +120,14 @@ void EncodedSamples::for_each(std::int64_t n, Use&& use) const {
   if (error) std::rethrow_exception(error);
 }
 
-Batch EncodedSamples::make(std::span<const std::int32_t> samples, const Random& random, bool training) const {
+Batch EncodedSamples::make_within(std::span<const std::int32_t> part, std::span<const std::int32_t> samples,
+                                  const Random& random, bool training) const {
   const auto& [c, h, w] = options_.size;
   const std::int64_t n = std::ssize(samples);
   Batch batch{.images = Tensor::empty({n, h, w, c}, DType::f32), .labels = Tensor::empty({n}, DType::i32)};
   auto* out = batch.images.data<float>();
   auto* labels = batch.labels.data<std::int32_t>();
-  for_each(n, [&](Worker& worker, std::int64_t i) {
+  for_each(n, part, [&](Worker& worker, std::int64_t i) {
     const std::int32_t sample = worker.read(samples[i], training ? &random : nullptr);
     labels[i] = images_->label(sample);
     (training ? training_ : plain_).apply(worker.pixels(), random, sample, out + i * h * w * c);
@@ -138,7 +148,7 @@ Normalization EncodedSamples::estimate_normalization() const {
   for (std::int64_t first = 0; first < count; first += kAtOnce) {
     const std::int64_t n = std::min(kAtOnce, count - first);
     const Tensor images = Tensor::empty({n, h, w, c}, DType::u8);
-    for_each(n, [&](Worker& worker, std::int64_t i) {
+    for_each(n, {}, [&](Worker& worker, std::int64_t i) {
       worker.read(static_cast<std::int32_t>((first + i) * size() / count), nullptr);
       std::copy_n(worker.pixels(), pixels, images.data<std::uint8_t>() + i * pixels);
     });
@@ -164,7 +174,8 @@ Dataset encoded_dataset(const std::string& name, const EncodedSets& sets, const 
           .train = std::make_shared<EncodedSamples>(sets.train, o),
           .test = std::make_shared<EncodedSamples>(sets.test, o),
           .facts = {.input = {o.size, std::ssize(sets.classes)}, .normalization = o.normalization},
-          .augmentation = o.augmentation};
+          .augmentation = o.augmentation,
+          .classes = sets.classes};
 }
 
 }  // namespace ssn

@@ -36,7 +36,7 @@ EncodedSets open_encoded_sets(std::string_view spec);
 
 /// Batches of them. Training: a random rectangle (`augmentation.crop_area`) of the image, resized, mirrored;
 /// otherwise its centre. A bad image is an error that names it; with `skip_bad` the next good one of the set
-/// takes its place, label and all.
+/// (or of the part that is asked for) takes its place, label and all.
 class EncodedSamples : public SampleSet {
  public:
   struct Options {
@@ -49,7 +49,11 @@ class EncodedSamples : public SampleSet {
   EncodedSamples(std::shared_ptr<const EncodedImages> images, Options options);
 
   std::int64_t size() const override { return images_->size(); }
-  Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const override;
+  Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const override {
+    return make_within({}, samples, random, training);  // of all
+  }
+  Batch make_within(std::span<const std::int32_t> part, std::span<const std::int32_t> samples,
+                    const Random& random, bool training) const override;
   std::vector<std::int32_t> replaced() const override;
 
   /// Of at most 1,000 images, evenly over the set, as they are tested.
@@ -58,7 +62,7 @@ class EncodedSamples : public SampleSet {
  private:
   class Worker;
   template <class Use>
-  void for_each(std::int64_t n, Use&& use) const;
+  void for_each(std::int64_t n, std::span<const std::int32_t> part, Use&& use) const;
 
   std::shared_ptr<const EncodedImages> images_;
   Options options_;

@@ -13,12 +13,21 @@ class Subset : public SampleSet {
   std::int64_t size() const override { return std::ssize(samples_); }
   std::int64_t labels_of(std::int64_t sample) const override { return set_->labels_of(samples_[sample]); }
   Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const override {
-    std::vector<std::int32_t> of_set;
-    for (const std::int32_t sample : samples) of_set.push_back(samples_[sample]);
-    return set_->make(of_set, random, training);
+    return set_->make_within(samples_, of_set(samples), random, training);
+  }
+  Batch make_within(std::span<const std::int32_t> part, std::span<const std::int32_t> samples,
+                    const Random& random, bool training) const override {
+    return set_->make_within(of_set(part), of_set(samples), random, training);
   }
 
  private:
+  /// Their numbers in the whole set.
+  std::vector<std::int32_t> of_set(std::span<const std::int32_t> samples) const {
+    std::vector<std::int32_t> numbers;
+    for (const std::int32_t sample : samples) numbers.push_back(samples_[sample]);
+    return numbers;
+  }
+
   Samples set_;
   std::vector<std::int32_t> samples_;
 };

@@ -35,6 +35,12 @@ class SampleSet {
   /// (random, sample) alone says, so it is the same whatever rank, part or thread makes it; else it is as it
   /// always is. Fills only the tensors.
   virtual Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const = 0;
+  /// The same of a set that has only the samples of `part`, where it matters: no other takes a damaged one's
+  /// place.
+  virtual Batch make_within(std::span<const std::int32_t> /*part*/, std::span<const std::int32_t> samples,
+                            const Random& random, bool training) const {
+    return make(samples, random, training);
+  }
   /// Samples that could not be read so far, and whose place others took; sorted.
   virtual std::vector<std::int32_t> replaced() const { return {}; }
 };

@@ -210,6 +210,19 @@ TEST(ImageFolder, TheNextGoodImageTakesABadOnesPlace) {
   expect_error([&] { tested(*data.train); }, {"image-00.jpg and the 3 images after it cannot be read"});
 }
 
+TEST(ImageFolder, ABadImagesPlaceIsTakenWithinItsPart) {
+  const TempDir dir;
+  write_damaged(dir);  // the second of four
+  DatasetOptions options = kSmall;
+  options.skip_bad = true;
+  const Dataset data = load(dir.path(), options);
+  EXPECT_EQ(labels_of(tested(*subset(data.train, {0, 1}))), (std::vector<std::int32_t>{0, 0}));
+  const Samples part = subset(data.train, {3, 1, 0});
+  EXPECT_EQ(labels_of(tested(*part)), (std::vector<std::int32_t>{1, 0, 0}));
+  EXPECT_EQ(labels_of(tested(*subset(part, {0, 1}))), (std::vector<std::int32_t>{1, 1}));
+  EXPECT_EQ(data.train->replaced(), std::vector<std::int32_t>{1});
+}
+
 /// What is packed of a folder, by the command.
 std::string packed(const std::string& folder, const TempDir& dir, const Arguments& more = {}) {
   Arguments all = {"--data", "folder:" + folder, "--out", dir / "packed", "--quiet"};
@@ -297,7 +310,7 @@ TEST(ImagePack, LeavesOutDamagedImages) {
       [&] {
         packed(dir / "folder", dir, {"--size", "9", "--overwrite"});
       },
-      {"image-01.jpg"});
+      {"image-01.jpg", "--skip-bad"});
   const auto result = nlohmann::json::parse(
       packed(dir / "folder", dir, {"--skip-bad", "--shards", "3", "--overwrite", "--json"}));
   EXPECT_EQ(result["left_out"], 1);
