@@ -45,6 +45,8 @@ struct Dataset {
   Samples train, test;
   DataFacts facts;
   Augmentation augmentation = {};  // of the training set
+  std::vector<std::string> classes =
+      {};  // their names, where the files have them; a label is a place among them
 };
 
 /// How text becomes tokens.

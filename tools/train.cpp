@@ -171,20 +171,36 @@ void write_description(Comm& comm, const RunDirectory& directory, const Model& m
   if (!pieces.empty()) directory.write(comm, "vocab.txt", fmt::format("{}\n", fmt::join(pieces, "\n")));
 }
 
-/// Ranks that do not compute alike would wait for each other for ever.
-void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset) {
+/// What all ranks must have alike; where they do not, they would wait for each other for ever, or train on
+/// labels that do not mean the same.
+std::vector<std::string> common_ground(const TrainCommand& command, const Dataset& dataset) {
   const TrainConfig& c = command.config;
-  std::string mine = fmt::format(
-      "{} training and {} test samples of {}, --epochs {} --micro-batches {} --eval-every {} "
-      "--patience {}",
-      dataset.train->size(), dataset.test->size(), dataset.facts.input.text(), c.epochs, c.micro_batches,
-      c.eval_every, c.patience);
-  for (const auto& [name, value] : identity(c)) mine += fmt::format(" --{} {}", name, value);
-  mine += fmt::format(" --stop-after {}", command.run.stop_after);
-  std::string first = mine;
-  comm.broadcast(first);
-  check_usage(comm.agree(first != mine) == 0, "train",
-              "the ranks differ in data or options: give all the same. The first has {}", first);
+  std::vector<std::string> all = {
+      fmt::format("{} training and {} test samples of {}", dataset.train->size(), dataset.test->size(),
+                  dataset.facts.input.text()),
+      fmt::format("--epochs {} --micro-batches {} --eval-every {} --patience {} --stop-after {}", c.epochs,
+                  c.micro_batches, c.eval_every, c.patience, command.run.stop_after)};
+  for (const auto& [name, value] : identity(c)) all.push_back(fmt::format("--{} {}", name, value));
+  const auto names = [&](const char* what, const std::vector<std::string>& list) {
+    all.push_back(fmt::format("{} with the checksum {:016x}", what,
+                              Random::hash(fmt::format("{}", fmt::join(list, "\n")))));
+  };
+  names("a vocabulary", dataset.facts.vocabulary);
+  names("names of classes", dataset.classes);
+  return all;
+}
+
+void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset) {
+  const std::vector<std::string> mine = common_ground(command, dataset);
+  for (const std::string& item : mine) {
+    std::string first = item;
+    comm.broadcast(first);
+    const std::vector<int> differs = comm.allgather(static_cast<int>(first != item));
+    const auto rank = std::ranges::find(differs, 1) - differs.begin();
+    check_usage(rank == comm.size(), "train",
+                "the ranks differ in data or options: give all the same. The first has {}, rank {} has not",
+                first, rank);
+  }
 }
 
 void check_held_out(const TrainConfig& config, const Split& split) {

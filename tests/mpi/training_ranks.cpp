@@ -179,6 +179,23 @@ TEST(DataParallel, AllRanksFailAlike) {
   if (comm.size() == 1) return;
   const char* epochs = comm.rank() == 0 ? "1" : "2";
   EXPECT_THROW(train(comm, small_run({"--out", dir / "run", "--epochs", epochs})), UsageError);
+
+  // A vocabulary of as many pieces that are others.
+  if (comm.rank() < 2) {
+    std::ofstream text(dir / fmt::format("{}.txt", comm.rank()));
+    for (int i = 0; i < 40; ++i) text << (comm.rank() == 0 ? "one two three\n\n" : "one two tree\n\n");
+  }
+  comm.barrier();
+  try {
+    train(comm, {"--quiet", "--threads", "1", "--model", "bert-1-64", "--length", "8", "--vocab-size", "20",
+                 "--batch", "8", "--data", "text:" + dir / fmt::format("{}.txt", std::min(comm.rank(), 1)),
+                 "--out", dir / "run"});
+    FAIL() << "the ranks trained on two vocabularies";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("The first has a vocabulary"), std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 1 has not"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace
