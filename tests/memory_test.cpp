@@ -82,6 +82,19 @@ TEST(Memory, UnknownSetsCountAsLargeOnes) {
   EXPECT_EQ(training_memory(config, size, {}), large);
 }
 
+/// An evaluation takes as many samples at a time as training does, however many there are.
+TEST(Memory, AnEvaluationTakesNoMoreThanAStep) {
+  TrainConfig config = small("wrn-16-1");
+  config.batch = 8;
+  config.micro_batches = 2;
+  RunSize size = size_of(config);
+  const auto of_measuring = [&](std::int64_t samples) {
+    size.measured = samples;
+    return static_cast<double>(training_memory(config, size, {}));
+  };
+  EXPECT_LT(of_measuring(1000), 1.05 * of_measuring(1));
+}
+
 TEST(Memory, ALimitIsKeptWithAsFewSegmentsAsPossible) {
   TrainConfig config = small("wrn-16-1");
   const RunSize size = size_of(config);

@@ -314,7 +314,7 @@ TEST(Export, ADenseNetworkWithTheWeightsIsTheSame) {
     buffer.tensor.copy_from(archive.tensor("statistics/" + buffer.name));
   dense.parameters.values_changed();
   const Dataset dataset = load_dataset(config.data, {.seed = 5, .facts = stored_facts(archive)});
-  const Metrics metrics = evaluate(comm, dense, Loader(dataset.test, evaluation_options(12)));
+  const Metrics metrics = evaluate(comm, dense, Loader(dataset.test, {.batch = 128, .training = false}));
   const Json measured = Json::parse(output_of(eval, {checkpoint, "--json", "--quiet", "--threads", "1"}));
   EXPECT_EQ(measured["test_loss"], rounded(metrics.loss()));
   EXPECT_EQ(measured["test_error1"], rounded(metrics.error1()));

@@ -45,7 +45,7 @@ int eval(Comm& comm, const Arguments& arguments) {
                                               .skip_bad = skip_bad});
   check_usage(dataset.facts.input == input, "eval", "the network reads {}, {} has {}", input.text(), data,
               dataset.facts.input.text());
-  const Loader loader(dataset.test, evaluation_options(batch));
+  const Loader loader(dataset.test, {.batch = batch, .training = false});
   const Metrics metrics = evaluate(comm, model, loader);
   const std::int64_t replaced = count_replaced(comm, dataset);
   if (json) {

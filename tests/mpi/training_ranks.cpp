@@ -183,7 +183,7 @@ TEST(DataParallel, AllRanksFailAlike) {
   // A vocabulary of as many pieces that are others.
   if (comm.rank() < 2) {
     std::ofstream text(dir / fmt::format("{}.txt", comm.rank()));
-    for (int i = 0; i < 40; ++i) text << (comm.rank() == 0 ? "one two three\n\n" : "one two tree\n\n");
+    for (int i = 0; i < 40; ++i) text << (comm.rank() == 0 ? "one two three\n\n" : "one tow three\n\n");
   }
   comm.barrier();
   try {

@@ -113,7 +113,7 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   };
   const std::int64_t samples =
       share(std::min(config.batch, size.trained), std::int64_t{size.ranks} * config.micro_batches);
-  const std::int64_t batch = evaluation_options(config.batch).batch;
+  const std::int64_t batch = evaluation_options(config).batch;
   const std::int64_t measured = share(std::min(batch, size.measured), size.ranks);
   std::vector<NetworkInput> prepared;  // by the loaders
   const auto prepare = [&](std::int64_t batches, std::int64_t of) {

@@ -79,9 +79,8 @@ bool StopSignals::arrived() {
   return g_signal != 0;
 }
 
-LoaderOptions evaluation_options(std::int64_t batch) {
-  constexpr std::int64_t kLeast = 128;  // small batches make evaluation slow, and its result is the same
-  return {.batch = std::max(batch, kLeast), .training = false};
+LoaderOptions evaluation_options(const TrainConfig& config) {
+  return {.batch = std::max<std::int64_t>(1, config.batch / config.micro_batches), .training = false};
 }
 
 Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
@@ -94,13 +93,13 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       config_text_(setup.config_text),
       stop_after_(setup.stop_after),
       train_(setup.train, training_options(config_)),
-      test_(dataset_.test, evaluation_options(config_.batch)),
+      test_(dataset_.test, evaluation_options(config_)),
       steps_per_epoch_(train_.steps_per_epoch()),
       schedule_(schedule_options(config_)),
       optimizer_(make_optimizer(optimizer_options(config_), model.parameters)),
       reducer_(comm, model.parameters, reducer_options(config_)),
       metrics_file_(directory_ ? MetricsFile(directory_->file("metrics.jsonl"), 0) : MetricsFile()) {
-  if (setup.validation) validation_.emplace(setup.validation, evaluation_options(config_.batch));
+  if (setup.validation) validation_.emplace(setup.validation, evaluation_options(config_));
   check_schedule(schedule_);
   if (config_.ema > 0) average_.emplace(config_.ema, model.parameters);
   model_.weights.on_group_complete([this](int group) { reducer_.complete(group); });

@@ -47,8 +47,9 @@ struct TrainResult {
   std::int64_t wire_bytes_per_step = 0;
 };
 
-/// Every sample once, as it is.
-LoaderOptions evaluation_options(std::int64_t batch);
+/// Every sample once, as it is, and as many at a time as a part of a step has: an evaluation takes no more
+/// memory than training, and gives the same whatever their number.
+LoaderOptions evaluation_options(const TrainConfig& config);
 
 /// Trains a model on one rank or several. Rank r of N takes part r of N of every global batch (with
 /// micro-batches, m parts of N m, one after another). A part's loss is its sum over the samples divided by
