@@ -208,7 +208,7 @@ class MpiComm : public Comm {
 
  private:
   void allreduce(std::byte* data, std::int64_t count, DType dtype) {
-    const Span span("allreduce");
+    const Span span("allreduce", count * static_cast<std::int64_t>(size_of(dtype)));
     const MPI_Datatype type = dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
     const std::int64_t piece = kPieceBytes / size_of(dtype);
     for (std::int64_t at = 0; at < count; at += piece) {

@@ -16,7 +16,7 @@ namespace {
 
 struct Event {
   const char* name;
-  std::int64_t begin, end;
+  std::int64_t begin, end, bytes;
 };
 
 // A thread records into its own list; its mutex is contended only while the trace is written.
@@ -51,13 +51,13 @@ std::int64_t trace_clock() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-void trace_event(const char* name, std::int64_t begin, std::int64_t end) {
+void trace_event(const char* name, std::int64_t begin, std::int64_t end, std::int64_t bytes) {
   Recorder& trace = state();
   if (trace.recorded.fetch_add(1, std::memory_order_relaxed) >= trace.limit.load(std::memory_order_relaxed))
     return;
   ThreadEvents& events = mine();
   std::lock_guard lock(events.mutex);
-  events.events.push_back({name, begin, end});
+  events.events.push_back({name, begin, end, bytes});
 }
 }  // namespace detail
 
@@ -81,7 +81,7 @@ Trace stop_trace() {
   for (std::size_t thread = 0; thread < recorder.threads.size(); ++thread) {
     std::lock_guard thread_lock(recorder.threads[thread]->mutex);
     for (const Event& e : recorder.threads[thread]->events)
-      trace.events.push_back({e.name, thread, e.begin, e.end});
+      trace.events.push_back({e.name, thread, e.begin, e.end, e.bytes});
   }
   std::sort(trace.events.begin(), trace.events.end(), [](const TraceEvent& a, const TraceEvent& b) {
     return std::tuple(a.thread, a.begin, -a.end) < std::tuple(b.thread, b.begin, -b.end);
@@ -98,10 +98,13 @@ TraceWritten write_trace(const std::string& path, int rank) {
     fmt::format_to(out, format, std::forward<A>(args)...);
   };
   put(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":"rank {}"}}}})", rank, rank);
-  for (const TraceEvent& event : trace.events)
-    put(",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{}}}", rank,
-        event.thread, static_cast<double>(event.begin) / 1e3,
-        static_cast<double>(event.end - event.begin) / 1e3, nlohmann::json(event.name).dump());
+  for (const TraceEvent& event : trace.events) {
+    put(",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{}", rank, event.thread,
+        static_cast<double>(event.begin) / 1e3, static_cast<double>(event.end - event.begin) / 1e3,
+        nlohmann::json(event.name).dump());
+    if (event.bytes > 0) put(",\"args\":{{\"bytes\":{}}}", event.bytes);
+    put("}}");
+  }
   put("\n],\"otherData\":{{\"dropped\":{}}}}}\n", trace.dropped);
   atomic_write_text(path, text);
   return {trace.events.size(), trace.dropped};

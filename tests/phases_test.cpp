@@ -46,6 +46,24 @@ TEST(Phases, WhatAnotherThreadSumsMeanwhileIsHidden) {
   EXPECT_NEAR(steps[1][Phase::reduce], 0.005, 1e-9);
 }
 
+TEST(Phases, AScheduleHasNoWaiting) {
+  const auto sum = [](int begin, int end, std::int64_t bytes) {
+    return TraceEvent{"start sum", 0, begin * kMs, end * kMs, bytes};
+  };
+  Trace trace{.events = {event("step", 0, 0, 100), event("backward", 0, 10, 80), sum(30, 40, 4000),
+                         sum(60, 65, 400), event("finish sum", 0, 80, 95), sum(81, 90, 40), sum(91, 94, 8)}};
+  const SumSchedule s = sum_schedule(trace);
+  ASSERT_EQ(s.sums.size(), 4u);
+  const double after[] = {0.030, 0.050, 0.065, 0.065};
+  const std::int64_t bytes[] = {4000, 400, 40, 8};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(s.sums[i].after, after[i], 1e-9) << i;
+    EXPECT_EQ(s.sums[i].bytes, bytes[i]) << i;
+  }
+  EXPECT_NEAR(s.backward_end, 0.065, 1e-9);
+  EXPECT_NEAR(s.tail, 0.005, 1e-9);
+}
+
 TEST(Phases, ARecordingWithoutStepsHasNone) {
   EXPECT_TRUE(step_times({.events = {event("evaluate", 0, 0, 5)}}).empty());
 }

@@ -52,6 +52,7 @@ constexpr Command kCommands[] = {
     {"inspect", "show what a checkpoint holds", inspect},
     {"export", "write a checkpoint's weights as its layers use them, for other programs", export_weights},
     {"profile", "time training steps under several budgets, phase by phase", profile},
+    {"simulate", "predict such steps on more ranks and other networks", simulate},
     {"pack", "put the files of a folder of images together into a few large ones", pack},
 };
 

@@ -94,6 +94,12 @@ Json to_json(const Spread& s) {
   return {{"median", s.median}, {"low", s.low}, {"high", s.high}};
 }
 
+Json to_json(const SumSchedule& s) {
+  Json sums = Json::array();
+  for (const SumStart& sum : s.sums) sums.push_back({{"after", sum.after}, {"bytes", sum.bytes}});
+  return {{"sums", std::move(sums)}, {"backward_end", s.backward_end}, {"tail", s.tail}};
+}
+
 Json to_json(const Comm& comm, const TrainConfig& config, const ProfileOptions& times,
              const std::vector<Profile>& profiles) {
   Json out = {{"network", config.model}, {"data", config.data},       {"batch", config.batch},
@@ -109,6 +115,7 @@ Json to_json(const Comm& comm, const TrainConfig& config, const ProfileOptions& 
                               {"step_seconds", to_json(p.step)},
                               {"turn_seconds", p.turns},
                               {"phase_seconds", std::move(phases)},
+                              {"schedule", to_json(p.schedule)},
                               {"sum_seconds", p.sum_seconds},
                               {"raw_sum_seconds", p.raw_seconds},
                               {"busbw", bus_bandwidth(comm, p.bytes, p.sum_seconds)},

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "runtime/error.h"
+
 namespace ssn {
 namespace {
 
@@ -39,7 +41,21 @@ struct Step {
   std::size_t thread;
   std::vector<Interval> reducing;
   StepTimes times;
+  SumSchedule sums;
+  std::int64_t waited = 0;  // in `reducing`
 };
+
+/// A span of Phase::reduce, outside of another or within one.
+void note_reducing(Step& step, const TraceEvent& e, bool outermost) {
+  SumSchedule& s = step.sums;
+  if (outermost) {
+    step.reducing.push_back({e.begin, e.end});
+    s.backward_end = seconds(e.begin - step.interval.begin - step.waited);
+    step.waited += e.end - e.begin;
+    s.tail = step.times.step - seconds(step.waited) - s.backward_end;
+  }
+  if (e.bytes > 0) s.sums.push_back({s.backward_end, e.bytes});
+}
 
 /// The steps, with the phases of the thread that does them.
 std::vector<Step> find_steps(const Trace& trace) {
@@ -59,10 +75,16 @@ std::vector<Step> find_steps(const Trace& trace) {
     StepTimes& times = steps.back().times;
     if (!is_step) times[within] -= seconds(e.end - e.begin);
     times[phase] += seconds(e.end - e.begin);
-    if (phase == Phase::reduce && within != Phase::reduce) steps.back().reducing.push_back({e.begin, e.end});
+    if (phase == Phase::reduce) note_reducing(steps.back(), e, within != Phase::reduce);
     open.push_back({e.end, phase});
   }
   return steps;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace
@@ -81,6 +103,27 @@ std::vector<StepTimes> step_times(const Trace& trace) {
   std::vector<StepTimes> times;
   for (const Step& step : steps) times.push_back(step.times);
   return times;
+}
+
+SumSchedule sum_schedule(const Trace& trace) {
+  const std::vector<Step> steps = find_steps(trace);
+  if (steps.empty()) return {};
+  const auto over_steps = [&](auto&& value) {
+    std::vector<double> values;
+    for (const Step& step : steps) values.push_back(value(step.sums));
+    return median(std::move(values));
+  };
+  SumSchedule schedule = steps.front().sums;
+  for (std::size_t i = 0; i < schedule.sums.size(); ++i) {
+    for (const Step& step : steps)
+      check(
+          step.sums.sums.size() == schedule.sums.size() && step.sums.sums[i].bytes == schedule.sums[i].bytes,
+          "profile", "the steps start different sums");
+    schedule.sums[i].after = over_steps([i](const SumSchedule& s) { return s.sums[i].after; });
+  }
+  schedule.backward_end = over_steps([](const SumSchedule& s) { return s.backward_end; });
+  schedule.tail = over_steps([](const SumSchedule& s) { return s.tail; });
+  return schedule;
 }
 
 }  // namespace ssn

@@ -44,6 +44,7 @@ struct Contestant {
   Model model;
   std::optional<Trainer> trainer;
   std::vector<StepTimes> times;
+  std::vector<SumSchedule> schedules;  // of the turns
   std::int64_t bytes = 0;
 };
 
@@ -53,10 +54,12 @@ void take_turn(Comm& comm, Contestant& c, std::int64_t steps) {
   const std::int64_t before = comm.traffic().sum.bytes;
   start_trace();
   c.trainer->run_steps(steps);
-  const std::vector<StepTimes> times = step_times(stop_trace());
+  const Trace trace = stop_trace();
+  const std::vector<StepTimes> times = step_times(trace);
   check(std::ssize(times) == steps, "profile", "{} of {} steps were recorded: lower --steps", times.size(),
         steps);
   c.times.insert(c.times.end(), times.begin(), times.end());
+  c.schedules.push_back(sum_schedule(trace));
   c.bytes = (comm.traffic().sum.bytes - before) / steps;
 }
 
@@ -106,6 +109,11 @@ Profile summary(Comm& comm, Contestant& c, std::int64_t steps) {
     p.turns.push_back(spread_of({first, first + steps}).median);
   for (std::vector<double>& values : phases) p.phases.push_back(spread_of(std::move(values)));
   if (comm.size() > 1) p.sum_seconds = spread_of(sums).median;
+  // The turn whose work took the middle time.
+  std::sort(c.schedules.begin(), c.schedules.end(), [](const SumSchedule& a, const SumSchedule& b) {
+    return a.backward_end + a.tail < b.backward_end + b.tail;
+  });
+  p.schedule = c.schedules[c.schedules.size() / 2];
   p.raw_seconds = time_raw_sum(comm, c.model.parameters);
   return p;
 }

@@ -34,6 +34,7 @@ struct Profile {
   std::vector<double> turns;   // the turns' median steps
   std::vector<Spread> phases;  // seconds, as kPhaseNames; over steps and ranks
   double sum_seconds = 0;      // of a step's sum over the ranks, while training
+  SumSchedule schedule;        // rank 0's
   double raw_seconds = 0;      // of the same sum with nothing beside it; both 0 on one rank
 };
 
