@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "runtime/error.h"
@@ -50,6 +51,36 @@ TEST(SearchOnRanks, FindsWhatOneRankFinds) {
       EXPECT_EQ(layer["group"], mapping[layer["name"].get<std::string>()]);
   }
   comm.idle_barrier();
+}
+
+/// Families that differ in what their layers are: attention, depthwise convolutions, concatenation.
+TEST(SearchOnRanks, EveryFamilyLearnsAtATenth) {
+  Comm& comm = test_comm();
+  const SharedDirectory dir("families");
+  const auto losses = [&](const std::string& model, const Arguments& more) {
+    Arguments run = {"--quiet", "--threads",    "1", "--model",  model,      "--budget", "10%", "--mapping",
+                     "learned", "--groups",     "3", "--warmup", "1",        "--epochs", "3",   "--batch",
+                     "12",      "--eval-every", "0", "--out",    dir / model};
+    run.insert(run.end(), more.begin(), more.end());
+    output_of(train, comm, run);
+    std::vector<double> found;
+    std::ifstream lines(dir / model + "/metrics.jsonl");
+    for (std::string line; comm.rank() == 0 && std::getline(lines, line);)
+      found.push_back(nlohmann::json::parse(line)["train_loss"]);
+    comm.idle_barrier();
+    return found;
+  };
+  const Arguments text = {"--data", "synthetic-text:60", "--length", "16", "--optimizer", "adamw", "--lr",
+                          "0.005"};
+  const Arguments images = {"--data", "synthetic:3x8x8x3x192", "--batch", "24", "--lr", "0.002"};
+  for (const auto& [model, options] : {std::pair{"bert-1-64", text},
+                                       {"albert-2-64", text},
+                                       {"densenet-22-4", images},
+                                       {"efficientnet-b0", images}}) {
+    const std::vector<double> found = losses(model, options);
+    if (comm.rank() != 0) continue;
+    EXPECT_LT(found.at(2), 0.95 * found.at(0)) << model;
+  }
 }
 
 TEST(SearchOnRanks, ASignalToARankThatWaitsIsNotLost) {
