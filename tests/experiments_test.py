@@ -489,7 +489,8 @@ class Reading(Sandbox):
         self.assertGreaterEqual(len(files), 14)
         for path in files:
             found = sweep.read_sweep(path, {"data": "DIR"})
-            self.assertGreaterEqual(len(found.seeds), 3, path)
+            # What compares needs several seeds; that one shows of each network that it learns.
+            self.assertGreaterEqual(len(found.seeds), 1 if path.stem == "families" else 3, path)
             for cell in found.cells.values():
                 mapping = found.substitute(cell.options.get("mapping", ""))
                 if mapping.endswith(".json"):

@@ -179,7 +179,8 @@ std::vector<std::string> common_ground(const TrainCommand& command, const Datase
       fmt::format("{} training and {} test samples of {}", dataset.train->size(), dataset.test->size(),
                   dataset.facts.input.text()),
       fmt::format("--epochs {} --micro-batches {} --eval-every {} --patience {} --stop-after {}", c.epochs,
-                  c.micro_batches, c.eval_every, c.patience, command.run.stop_after)};
+                  c.micro_batches, c.eval_every, c.patience, command.run.stop_after),
+      fmt::format("--overlap {} --bucket {}", c.overlap, c.bucket)};
   for (const auto& [name, value] : identity(c)) all.push_back(fmt::format("--{} {}", name, value));
   const auto names = [&](const char* what, const std::vector<std::string>& list) {
     all.push_back(fmt::format("{} with the checksum {:016x}", what,
