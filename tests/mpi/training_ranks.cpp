@@ -127,7 +127,8 @@ TEST(DataParallel, ProfileCountsFourBytesAParameterUnderEveryBudget) {
          "dense,30%,2%", "--bucket",  "1",       "--overlap", overlap,    "--json"});
     const std::string out = testing::internal::GetCapturedStdout();
     if (comm.rank() != 0) continue;
-    for (const nlohmann::json& p : nlohmann::json::parse(out)["budgets"]) {
+    const nlohmann::json json = nlohmann::json::parse(out);
+    for (const nlohmann::json& p : json["budgets"]) {
       EXPECT_EQ(p["wire_bytes_per_step"], comm.size() == 1 ? 0 : 4 * p["parameters"].get<std::int64_t>());
       EXPECT_EQ(p["raw_busbw"].get<double>() > 0, comm.size() > 1);
     }
