@@ -27,7 +27,10 @@ SumHandle Comm::start(void* data, std::int64_t count, DType dtype) {
 SumHandle Comm::start_sum(const Tensor& data) {
   check(data.dtype() == DType::f32 || data.dtype() == DType::f64, "sum over ranks",
         "needs f32 or f64, found {}", name_of(data.dtype()));
-  if (data.device() == Device::cpu || size_ == 1) return start(data.raw(), data.size(), data.dtype());
+  if (data.device() == Device::cpu || size_ == 1) {
+    summing_.push_back(data);
+    return start(data.raw(), data.size(), data.dtype());
+  }
   const Tensor host = data.to(Device::cpu);
   const SumHandle handle = start(host.raw(), host.size(), host.dtype());
   finish(handle.id);

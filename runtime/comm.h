@@ -63,10 +63,10 @@ class Comm {
   /// the same `allocate`d storage, or on each elsewhere.
   SumHandle start_sum(std::span<float> data) { return start(data.data(), std::ssize(data), DType::f32); }
   SumHandle start_sum(std::span<double> data) { return start(data.data(), std::ssize(data), DType::f64); }
-  /// f32 or f64, any device.
+  /// f32 or f64, any device. Until the wait the data lives on, also where an error drops it elsewhere.
   SumHandle start_sum(const Tensor& data);
-  void wait(const SumHandle& handle) { finish(handle.id); }
-  void wait_all() { finish(started_); }
+  void wait(const SumHandle& handle) { wait_until(handle.id); }
+  void wait_all() { wait_until(started_); }
 
   /// Copies the root's bytes to all ranks.
   void broadcast(std::span<std::byte> data, int root = 0);
@@ -112,10 +112,15 @@ class Comm {
 
  private:
   SumHandle start(void* data, std::int64_t count, DType dtype);
+  void wait_until(std::int64_t id) {
+    finish(id);
+    summing_.clear();
+  }
   std::vector<std::byte> collect(std::span<const std::byte> data, bool everywhere);
   void count(Traffic& traffic, std::size_t bytes);
 
   std::int64_t started_ = 0;
+  std::vector<Tensor> summing_;
   CommTraffic traffic_;
 };
 
