@@ -1,14 +1,19 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "autograd/ops.h"
+#include "kernels/conv.h"
 #include "kernels/cpu/onednn.h"
 #include "runtime/parallel.h"
+#include "runtime/random.h"
 #include "tests/close.h"
 
-// What convolutions and matrix products refuse, and how they keep oneDNN's primitives. Their values: cases/.
+// What convolutions and matrix products refuse, how they keep oneDNN's primitives, and how exact they are
+// where oneDNN takes another way for large geometries. Their values: cases/.
 namespace ssn::test {
 namespace {
 
@@ -122,6 +127,69 @@ TEST(Conv2d, follows_the_number_of_threads) {
     EXPECT_TRUE(close(values_of(w.grad()), std::vector<double>(32 * 16 * 9, 21), 1e-6)) << t << " threads";
   }
   set_num_threads(threads);
+}
+
+/// A convolution's result and gradients, computed in `dtype` from the same random numbers.
+std::vector<std::vector<double>> conv_results(const Shape& x_shape, std::int64_t o, DType dtype) {
+  const Random random(7, "conv");
+  std::uint64_t draw = 0;
+  const auto leaf = [&](const Shape& shape, double scale) {
+    const Tensor t = Tensor::empty(shape, DType::f32);
+    for (float& v : t.span<float>()) v = static_cast<float>(scale * random.normal(draw++));
+    return Var::leaf(t.to(dtype));
+  };
+  const std::int64_t c = x_shape[3];
+  const Var x = leaf(x_shape, 1), w = leaf({o, c, 3, 3}, 1 / std::sqrt(9.0 * static_cast<double>(c)));
+  const Var gy = leaf({x_shape[0], x_shape[1], x_shape[2], o}, 1);
+  const Var y = conv2d(x, w, {.padding = {1, 1}});
+  const Tensor g = gy.value();
+  backward({&y, 1}, {&g, 1});
+  return {values_of(y.value()), values_of(x.grad()), values_of(w.grad())};
+}
+
+double root_mean_square(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double v : values) sum += v * v;
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+// Of geometries that are computed by Winograd's way where oneDNN has it: it adds and subtracts larger numbers
+// than its result.
+TEST(Conv2d, keeps_single_precision_in_large_geometries) {
+  const std::pair<Shape, std::int64_t> geometries[] = {
+      {{4, 32, 32, 64}, 64}, {{3, 27, 30, 48}, 80}, {{8, 13, 14, 128}, 32}};
+  for (const auto& [x, o] : geometries) {
+    const auto found = conv_results(x, o, DType::f32), expected = conv_results(x, o, DType::f64);
+    EXPECT_EQ(found, conv_results(x, o, DType::f32)) << "the same bits again";
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      std::vector<double> difference = found[i];
+      for (std::size_t j = 0; j < difference.size(); ++j) difference[j] -= expected[i][j];
+      const double size = root_mean_square(expected[i]);
+      EXPECT_LT(root_mean_square(difference), 1e-5 * size) << x.text() << ", result " << i;
+      EXPECT_TRUE(close(found[i], expected[i], 1e-5)) << x.text() << ", result " << i;
+    }
+  }
+}
+
+// Memory behind it is not written: what oneDNN asks for is not always what it takes.
+TEST(Conv2d, stays_in_its_workspace) {
+  kernels::ConvGeometry g{4, 32, 32, 64, 64, 3, 3};
+  g.padding[0] = g.padding[1] = 1;
+  CpuQueue& q = cpu_queue();
+  const std::size_t bytes = kernels::conv_workspace<float>(q, g);
+  constexpr std::size_t kGuard = 1 << 16;
+  const Storage workspace = Storage::allocate(Device::cpu, bytes + kGuard);
+  auto* guard = static_cast<unsigned char*>(workspace.data()) + bytes;
+  std::fill_n(guard, kGuard, 0xAB);
+  const Tensor x = Tensor::full({4, 32, 32, 64}, 1, DType::f32),
+               w = Tensor::full({64, 64, 3, 3}, 1, DType::f32),
+               y = Tensor::full({4, 32, 32, 64}, 0, DType::f32);
+  kernels::conv_forward<float>(q, g, x.data<float>(), w.data<float>(), y.data<float>(), workspace.data());
+  kernels::conv_backward_data<float>(q, g, y.data<float>(), w.data<float>(), x.data<float>(),
+                                     workspace.data());
+  kernels::conv_backward_weight<float>(q, g, x.data<float>(), y.data<float>(), w.data<float>(),
+                                       workspace.data());
+  EXPECT_EQ(std::count(guard, guard + kGuard, 0xAB), std::ptrdiff_t{kGuard});
 }
 
 TEST(OneDnn, errors_name_the_operation_and_what_it_worked_on) {
