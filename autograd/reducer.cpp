@@ -30,7 +30,7 @@ void Reducer::start(Bucket bucket) {
   std::fill(states_.begin() + static_cast<std::ptrdiff_t>(bucket.first),
             states_.begin() + static_cast<std::ptrdiff_t>(bucket.end), State::started);
   const auto [first, size] = range(bucket);
-  const Span span("start sum", size * static_cast<std::int64_t>(size_of(parameters_.dtype())));
+  const Span span("start sum", comm_.payload(size, parameters_.dtype()));
   comm_.start_sum(parameters_.gradients().slice(first, Shape{size}));
 }
 

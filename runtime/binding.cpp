@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/launcher.h"
 #include "runtime/parallel.h"
 
 namespace ssn {
@@ -24,18 +25,13 @@ int cores_of(pid_t process) {
   return 0;
 }
 
-bool is_set(const char* name) {
-  const char* value = std::getenv(name);
-  return value && *value;
-}
-
 }  // namespace
 
 Placement find_placement(int local_ranks) {
   Placement p;
   p.allowed = cores_of(0);
   if (p.allowed == 0) p.allowed = std::max(1u, std::thread::hardware_concurrency());
-  p.launched = is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_RANK") || is_set("PMI_RANK");
+  p.launched = launched_as_rank();
   p.node = std::max(p.allowed, p.launched ? cores_of(getppid()) : 0);
   p.local_ranks = std::max(1, local_ranks);
   // A list such as "4,2" is for nested loops: its first number counts.

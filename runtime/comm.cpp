@@ -6,6 +6,7 @@
 #include <map>
 
 #include "runtime/error.h"
+#include "runtime/launcher.h"
 #include "runtime/log.h"
 
 namespace ssn {
@@ -16,8 +17,12 @@ void Comm::count(Traffic& traffic, std::size_t bytes) {
   traffic.bytes += static_cast<std::int64_t>(bytes);
 }
 
+std::int64_t Comm::payload(std::int64_t count, DType dtype) const {
+  return size_ == 1 ? 0 : count * static_cast<std::int64_t>(size_of(dtype == DType::f32 ? wire_ : dtype));
+}
+
 SumHandle Comm::start(void* data, std::int64_t count, DType dtype) {
-  const std::int64_t bytes = size_ == 1 ? 0 : count * static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t bytes = payload(count, dtype);
   this->count(traffic_.sum, static_cast<std::size_t>(bytes));
   const SumHandle handle{++started_, bytes};
   if (count > 0) sum(handle.id, data, count, dtype);
@@ -163,8 +168,7 @@ int run_ranks(const std::function<int(Comm&)>& body) {
   });
   if (comm) return run_ranks(*comm, [&] { return body(*comm); });
   // A wrong environment is wrong on all ranks, and there is no communicator to find out who is the first.
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (made.code != 2 || !rank || std::string_view(rank) == "0") print_errors({made});
+  if (made.code != 2 || launched_first()) print_errors({made});
   return made.code;
 }
 

@@ -32,10 +32,13 @@ struct CommTraffic {
 };
 
 /// How gradients are summed. `window`: every rank adds its slice of all ranks' buffers in shared memory, in
-/// the order of the ranks; only between ranks of one node. `allreduce`: MPI_Allreduce in pieces of 256 KiB,
-/// by a thread of its own, while the caller goes on. `automatic`: the window where possible, unless the
-/// environment has SSN_SUM=window or SSN_SUM=allreduce.
-enum class SumPath { automatic, window, allreduce };
+/// the order of the ranks; only between ranks of one node. `allreduce`: MPI_Allreduce over all ranks in
+/// pieces of 256 KiB, by a thread of its own, while the caller goes on. `hierarchical`: every rank adds its
+/// slice of the buffers of its node's ranks in shared memory, then that thread sums the slice with the same
+/// slice on the other nodes and hands it to the ranks of its node; where a node has fewer ranks than another,
+/// the rest of the other's own no slice. `automatic`: by what connects the ranks, in this order, unless the
+/// environment has SSN_SUM: window on one node, allreduce with one rank a node, else hierarchical.
+enum class SumPath { automatic, window, allreduce, hierarchical };
 
 /// The ranks of a run. All functions but rank, size, local_size, traffic and abort are collective: every rank
 /// calls the same ones in the same order with the same sizes, from one thread at a time.
@@ -48,7 +51,7 @@ class Comm {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Ranks on this node.
+  /// Ranks on this machine, among which its cores are shared.
   int local_size() const { return local_size_; }
   /// "1 rank", "4 ranks on 1 node, summed in shared memory".
   virtual std::string text() const = 0;
@@ -67,6 +70,13 @@ class Comm {
   SumHandle start_sum(const Tensor& data);
   void wait(const SumHandle& handle) { wait_until(handle.id); }
   void wait_all() { wait_until(started_); }
+
+  /// What f32 sums travel as between ranks, from the next on: f32, or bf16 at half the bytes, which rounds
+  /// each rank's (hierarchical: each node's) values and their sum, added in f32 (wire.h). False, and f32 it
+  /// stays, where nothing travels: on one rank, and where all share memory. Every rank asks for the same.
+  virtual bool set_wire(DType wire) = 0;
+  /// Bytes that a rank hands over for a sum of so many elements, 0 on one rank.
+  std::int64_t payload(std::int64_t count, DType dtype) const;
 
   /// Copies the root's bytes to all ranks.
   void broadcast(std::span<std::byte> data, int root = 0);
@@ -109,6 +119,7 @@ class Comm {
   virtual std::uint32_t or_flags(std::uint32_t flags) = 0;
 
   int rank_ = 0, size_ = 1, local_size_ = 1;
+  DType wire_ = DType::f32;
 
  private:
   SumHandle start(void* data, std::int64_t count, DType dtype);
@@ -138,6 +149,7 @@ class SoloComm : public Comm {
  public:
   std::string text() const override { return "1 rank"; }
   Storage allocate(std::size_t bytes) override { return Storage::allocate(Device::cpu, bytes); }
+  bool set_wire(DType) override { return false; }
   void barrier() override {}
   void idle_barrier() override {}
   [[noreturn]] void abort(std::string_view message, int exit_code) override;

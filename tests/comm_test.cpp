@@ -90,7 +90,8 @@ TEST(MakeComm, RefusesAnUnknownSum) {
   EXPECT_THROW(make_comm(), UsageError);
   testing::internal::CaptureStderr();
   EXPECT_EQ(run_ranks([](Comm&) { return 0; }), 2);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("SSN_SUM must be window or allreduce, found 'ring'"),
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                "SSN_SUM must be window, allreduce or hierarchical, found 'ring'"),
             std::string::npos);
   unsetenv("SSN_SUM");
 }

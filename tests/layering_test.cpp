@@ -71,7 +71,7 @@ TEST(Layering, what_has_one_place_only) {
     EXPECT_FALSE(found.empty()) << pattern << " is nowhere: is this test still looking in the right place?";
   };
   only_in("#\\s*include <hdf5", {"runtime/hdf5_file.cpp"});
-  only_in("#\\s*include <mpi", {"runtime/comm_mpi.cpp"});
+  only_in("#\\s*include <mpi", {"runtime/mpi_check.h"});
   only_in("#\\s*pragma omp parallel", {"runtime/parallel.h"});
   only_in("^\\s*#\\s*(if|ifdef|ifndef)\\b", {"runtime/hd.h", "kernels/cuda/launch.cuh"});
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kSizes[] = {0, 1, 31, 33, 127, 129, 65536, 65537, 1000003};
 
 bool sums_in_window() {
-  return test_comm().text().ends_with("in shared memory");
+  return test_comm().text().ends_with("summed in shared memory");
 }
 
 /// Integers that floats hold exactly, different on every rank, at every index and in every round.

@@ -30,5 +30,5 @@ expect 1 1 "error on rank 1: out of luck" "one while others sum"
 expect 1 1 "error on rank 2: [write] the disk is full" "one before the end"
 expect 1 1 "error on rank 0: [write] the disk is full" "one while others compute"
 expect 134 0 error "one dies"
-expect 2 1 "error: [start MPI] SSN_SUM must be window or allreduce, found 'ring'" none SSN_SUM=ring
+expect 2 1 "error: [start MPI] SSN_SUM must be window, allreduce or hierarchical, found 'ring'" none SSN_SUM=ring
 exit $failed
