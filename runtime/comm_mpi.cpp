@@ -35,9 +35,9 @@ class MpiComm : public Comm {
     check_mpi(MPI_Comm_size(comm_, &size_), "start MPI");
     find_nodes();
     path_ = choose(path);
-    if (path_ == SumPath::hierarchical) join_peers();
-    all_sum_.emplace(sum_comm_);
     if (size_ > 1 && or_flags(provided < MPI_THREAD_MULTIPLE) == 0) worker_.emplace();
+    if (path_ == SumPath::hierarchical) join_peers();
+    all_sum_.emplace(sum_comm_, worker());
   }
 
   /// Collective. Left by an exception, this rank ends the others: they could not follow.
@@ -117,11 +117,12 @@ class MpiComm : public Comm {
     else if (window)
       sum_in_levels(*window, bytes - window->data(), count, dtype);
     else
-      by_worker([=, this, wire = wire_] { send(*all_sum_, bytes, count, dtype, wire, {}); });
+      all_sum_->start(bytes, count, dtype, wire_of(dtype), {});
   }
   /// All, not only those up to the one asked for: whoever waits for one waits for the last.
   void finish(std::int64_t) override {
-    if (worker_) worker_->wait();
+    if (peer_sum_) peer_sum_->wait();
+    all_sum_->wait();
     if (unfinished_) unfinished_->fence();
     unfinished_ = nullptr;
   }
@@ -188,23 +189,12 @@ class MpiComm : public Comm {
   void join_peers() {
     const int slice = node_rank_ < owners_ ? node_rank_ : MPI_UNDEFINED;
     check_mpi(MPI_Comm_split(comm_, slice, rank_, &peer_comm_), "start MPI");
-    if (peer_comm_ != MPI_COMM_NULL) peer_sum_.emplace(peer_comm_);
+    if (peer_comm_ != MPI_COMM_NULL) peer_sum_.emplace(peer_comm_, worker());
   }
 
-  void by_worker(std::function<void()> job) {
-    if (worker_)
-      worker_->add(std::move(job));
-    else
-      job();
-  }
+  Worker* worker() { return worker_ ? &*worker_ : nullptr; }
 
-  static void send(WireSum& ranks, std::byte* data, std::int64_t count, DType dtype, DType wire,
-                   const WireSum::Done& done) {
-    if (dtype == DType::f32 && wire == DType::bf16)
-      ranks.sum_as_bf16(reinterpret_cast<float*>(data), count, done);
-    else
-      ranks.sum(data, count, dtype, done);
-  }
+  DType wire_of(DType dtype) const { return dtype == DType::f32 ? wire_ : dtype; }
 
   /// The others of the node read their slices only, so this rank's travels at once; they have it after the
   /// next fence.
@@ -213,10 +203,9 @@ class MpiComm : public Comm {
     unfinished_ = &window;
     if (begin == end) return;
     const std::int64_t first = offset + begin * static_cast<std::int64_t>(size_of(dtype));
-    by_worker([=, this, &window, n = end - begin, wire = wire_] {
-      send(*peer_sum_, window.data() + first, n, dtype, wire,
-           [&](std::int64_t from, std::int64_t to) { window.spread(first + from, first + to); });
-    });
+    peer_sum_->start(
+        window.data() + first, end - begin, dtype, wire_of(dtype),
+        [&window, first](std::int64_t from, std::int64_t to) { window.spread(first + from, first + to); });
   }
 
   /// False if some rank has not come within `seconds` (negative: wait for ever). MPI's own barriers spin.
