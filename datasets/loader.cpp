@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/trace.h"
+
 namespace ssn {
 
 Loader::Loader(Samples set, const LoaderOptions& options) : set_(std::move(set)), options_(options) {
@@ -73,6 +75,7 @@ Prefetcher::Prefetcher(Make make, std::int64_t steps_per_epoch, PrefetchOptions 
 }
 
 void Prefetcher::run(const std::stop_token& stop) {
+  name_thread("batches");
   std::exception_ptr error;
   try {
     std::int64_t step = options_.step;

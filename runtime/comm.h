@@ -31,6 +31,11 @@ struct CommTraffic {
   Traffic other;    // broadcast, gather, allgather, sum_in_rank_order
 };
 
+/// Nanoseconds to add to this rank's steady clock for rank 0's, and how far off that is at most.
+struct ClockOffset {
+  std::int64_t add = 0, error = 0;
+};
+
 /// How gradients are summed. `window`: every rank adds its slice of all ranks' buffers in shared memory, in
 /// the order of the ranks; only between ranks of one node. `allreduce`: MPI_Allreduce over all ranks in
 /// pieces of 256 KiB, by a thread of its own, while the caller goes on. `hierarchical`: every rank adds its
@@ -100,6 +105,9 @@ class Comm {
   /// The same for waits of minutes: ranks sleep until all have come, and leave their cores to the others.
   /// Slower by a millisecond.
   virtual void idle_barrier() = 0;
+
+  /// From messages to rank 0 and back; the fastest counts.
+  virtual ClockOffset clock_offset() { return {}; }
 
   /// What was handed over since the start.
   const CommTraffic& traffic() const { return traffic_; }

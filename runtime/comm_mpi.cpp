@@ -11,6 +11,7 @@
 #include "runtime/launcher.h"
 #include "runtime/log.h"
 #include "runtime/mpi_check.h"
+#include "runtime/trace.h"
 #include "runtime/window.h"
 #include "runtime/wire.h"
 #include "runtime/worker.h"
@@ -35,7 +36,7 @@ class MpiComm : public Comm {
     check_mpi(MPI_Comm_size(comm_, &size_), "start MPI");
     find_nodes();
     path_ = choose(path);
-    if (size_ > 1 && or_flags(provided < MPI_THREAD_MULTIPLE) == 0) worker_.emplace();
+    if (size_ > 1 && or_flags(provided < MPI_THREAD_MULTIPLE) == 0) worker_.emplace("communication");
     if (path_ == SumPath::hierarchical) join_peers();
     all_sum_.emplace(sum_comm_, worker());
   }
@@ -83,6 +84,21 @@ class MpiComm : public Comm {
 
   void barrier() override { check_mpi(MPI_Barrier(comm_), "barrier"); }
   void idle_barrier() override { sleep_until_all_are_here(comm_, -1, "barrier"); }
+
+  ClockOffset clock_offset() override {
+    constexpr int kMessages = 20;
+    ClockOffset best;
+    for (int other = 1; other < size_; ++other) {
+      for (int i = 0; i < kMessages; ++i) {
+        if (rank_ == 0) answer_with_clock(other);
+        if (rank_ != other) continue;
+        const ClockOffset found = ask_for_clock();
+        if (i == 0 || found.error < best.error) best = found;
+      }
+    }
+    barrier();
+    return best;
+  }
 
   [[noreturn]] void abort(std::string_view message, int exit_code) override {
     write_stderr(fmt::format("error on rank {}: {}\n", rank_, message));
@@ -150,6 +166,24 @@ class MpiComm : public Comm {
   }
 
  private:
+  static constexpr int kClockTag = 1;
+
+  void answer_with_clock(int rank) {
+    std::int64_t clock = 0;
+    check_mpi(MPI_Recv(&clock, 1, MPI_INT64_T, rank, kClockTag, comm_, MPI_STATUS_IGNORE), "clock");
+    clock = detail::trace_clock();
+    check_mpi(MPI_Send(&clock, 1, MPI_INT64_T, rank, kClockTag, comm_), "clock");
+  }
+  /// Rank 0 read its clock at some time between asking and answer.
+  ClockOffset ask_for_clock() {
+    const std::int64_t asked = detail::trace_clock();
+    std::int64_t clock = asked;
+    check_mpi(MPI_Send(&clock, 1, MPI_INT64_T, 0, kClockTag, comm_), "clock");
+    check_mpi(MPI_Recv(&clock, 1, MPI_INT64_T, 0, kClockTag, comm_, MPI_STATUS_IGNORE), "clock");
+    const std::int64_t half = (detail::trace_clock() - asked) / 2;
+    return {clock - (asked + half), half};
+  }
+
   /// A window, and whether this rank's storage is dropped.
   struct SharedStorage {
     std::unique_ptr<Window> window;

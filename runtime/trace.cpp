@@ -2,14 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <vector>
-
-#include "runtime/checkpoint.h"
 
 namespace ssn {
 namespace {
@@ -22,6 +18,7 @@ struct Event {
 // A thread records into its own list; its mutex is contended only while the trace is written.
 struct ThreadEvents {
   std::mutex mutex;
+  const char* name = "";
   std::vector<Event> events;
 };
 
@@ -35,10 +32,14 @@ Recorder& state() {
   return *trace;
 }
 
+thread_local const char* thread_name = "";
+
 ThreadEvents& mine() {
   thread_local ThreadEvents* events = [] {
     std::lock_guard lock(state().mutex);
-    return state().threads.emplace_back(std::make_unique<ThreadEvents>()).get();
+    ThreadEvents* created = state().threads.emplace_back(std::make_unique<ThreadEvents>()).get();
+    created->name = thread_name;
+    return created;
   }();
   return *events;
 }
@@ -61,8 +62,14 @@ void trace_event(const char* name, std::int64_t begin, std::int64_t end, std::in
 }
 }  // namespace detail
 
+void name_thread(const char* name) {
+  thread_name = name;
+}
+
 void start_trace(std::size_t max_events) {
   Recorder& trace = state();
+  name_thread("compute");
+  mine().name = thread_name;
   std::lock_guard lock(trace.mutex);
   for (auto& thread : trace.threads) {
     std::lock_guard thread_lock(thread->mutex);
@@ -80,6 +87,7 @@ Trace stop_trace() {
   std::lock_guard lock(recorder.mutex);
   for (std::size_t thread = 0; thread < recorder.threads.size(); ++thread) {
     std::lock_guard thread_lock(recorder.threads[thread]->mutex);
+    trace.threads.emplace_back(recorder.threads[thread]->name);
     for (const Event& e : recorder.threads[thread]->events)
       trace.events.push_back({e.name, thread, e.begin, e.end, e.bytes});
   }
@@ -88,26 +96,6 @@ Trace stop_trace() {
   });
   trace.dropped = recorder.recorded - trace.events.size();
   return trace;
-}
-
-TraceWritten write_trace(const std::string& path, int rank) {
-  const Trace trace = stop_trace();
-  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  const auto put = [out = std::back_inserter(text)]<class... A>(fmt::format_string<A...> format,
-                                                                A&&... args) {
-    fmt::format_to(out, format, std::forward<A>(args)...);
-  };
-  put(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":"rank {}"}}}})", rank, rank);
-  for (const TraceEvent& event : trace.events) {
-    put(",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{}", rank, event.thread,
-        static_cast<double>(event.begin) / 1e3, static_cast<double>(event.end - event.begin) / 1e3,
-        nlohmann::json(event.name).dump());
-    if (event.bytes > 0) put(",\"args\":{{\"bytes\":{}}}", event.bytes);
-    put("}}");
-  }
-  put("\n],\"otherData\":{{\"dropped\":{}}}}}\n", trace.dropped);
-  atomic_write_text(path, text);
-  return {trace.events.size(), trace.dropped};
 }
 
 }  // namespace ssn

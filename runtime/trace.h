@@ -5,19 +5,27 @@
 #include <string>
 #include <vector>
 
-// Where the time goes: spans, written as a file for ui.perfetto.dev or chrome://tracing.
+#include "runtime/config.h"
+
+// Where the time goes: spans. runtime/trace_file.h writes those of all ranks as a file; in CUDA builds they
+// are NVTX ranges as well.
 namespace ssn {
 
 namespace detail {
 inline std::atomic<bool> g_trace_on{false};
 std::int64_t trace_clock();  // nanoseconds
 void trace_event(const char* name, std::int64_t begin, std::int64_t end, std::int64_t bytes);
+void open_range(const char* name);  // runtime/cuda/ranges.cpp
+void close_range();
 }  // namespace detail
 
 inline constexpr std::size_t kTraceEvents = std::size_t{1} << 20;  // 32 bytes each
 
-/// Records spans from now on, at most `max_events`; what comes after these is counted and dropped.
+/// Records spans from now on, at most `max_events`; what comes after these is counted and dropped. The
+/// calling thread is named "compute".
 void start_trace(std::size_t max_events = kTraceEvents);
+/// Names the calling thread; a literal. For one that starts: before its first span.
+void name_thread(const char* name);
 
 struct TraceEvent {
   const char* name;
@@ -26,23 +34,18 @@ struct TraceEvent {
   std::int64_t bytes = 0;   // that are summed over the ranks
 };
 struct Trace {
-  std::vector<TraceEvent> events;  // by thread, then by beginning; what contains others is before them
+  std::vector<TraceEvent> events;         // by thread, then by beginning; what contains others is before them
+  std::vector<std::string> threads = {};  // their names, empty for those without one
   std::size_t dropped = 0;
 };
 /// Stops recording.
 Trace stop_trace();
 
-/// Stops recording and writes `path` (JSON; a temporary file, then renamed). `rank` becomes the process's
-/// number in it.
-struct TraceWritten {
-  std::size_t events = 0, dropped = 0;
-};
-TraceWritten write_trace(const std::string& path, int rank = 0);
-
 /// Times the scope it lives in. One load when tracing is off. `name` must outlive the trace: a literal.
 class Span {
  public:
   explicit Span(const char* name, std::int64_t bytes = 0) {
+    if constexpr (build::has_cuda) detail::open_range(name);
     if (detail::g_trace_on.load(std::memory_order_relaxed)) [[unlikely]] {
       name_ = name;
       bytes_ = bytes;
@@ -52,6 +55,7 @@ class Span {
   ~Span() {
     if (name_ != nullptr) [[unlikely]]
       detail::trace_event(name_, begin_, detail::trace_clock(), bytes_);
+    if constexpr (build::has_cuda) detail::close_range();
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;

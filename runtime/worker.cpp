@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/trace.h"
+
 namespace ssn {
 
 Worker::~Worker() {
@@ -27,7 +29,8 @@ void Worker::wait() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-void Worker::run() {
+void Worker::run(const char* name) {
+  name_thread(name);
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });

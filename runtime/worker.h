@@ -11,7 +11,8 @@ namespace ssn {
 /// A thread that does jobs one after another, in the order they were given.
 class Worker {
  public:
-  Worker() : thread_([this] { run(); }) {}
+  /// `name` is the thread's in traces; a literal.
+  explicit Worker(const char* name) : thread_([this, name] { run(name); }) {}
   /// Waits for the job that is being done; those behind it are dropped.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -22,7 +23,7 @@ class Worker {
   void wait();
 
  private:
-  void run();
+  void run(const char* name);
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -57,6 +57,21 @@ TEST(Profile, GoesThroughMoreStepsThanTheDataHasInAnEpoch) {
   EXPECT_EQ(profiled({"--budgets", "dense", "--micro-batches", "2", "--batch", "50"})["batch"], 50);
 }
 
+TEST(Profile, TracesTheLastTurns) {
+  const test::TemporaryDirectory dir("trace");
+  const std::string path = dir / "trace.json";
+  profiled({"--budgets", "dense,30%", "--trace", path});
+  const auto file = nlohmann::json::parse(std::ifstream(path));
+  std::map<std::string, int> counts;
+  for (const auto& event : file["traceEvents"])
+    if (event["ph"] == "X") ++counts[event["name"]];
+  EXPECT_EQ(counts["dense"], 1);
+  EXPECT_EQ(counts["30%"], 1);
+  EXPECT_EQ(counts["step"], 6);
+  EXPECT_EQ(counts["forward"], 6);
+  EXPECT_THROW(profiled({"--trace", dir / "none/trace.json"}), Error);
+}
+
 TEST(Profile, RefusesWhatItCannotCompare) {
   EXPECT_TRUE(test::has(test::refusal(profile, {"--budget", "5%"}), "--budgets dense,5%"));
   EXPECT_TRUE(test::has(test::refusal(profile, {"--budgets", "dense,"}), "it is empty"));

@@ -6,13 +6,14 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/progress.h"
-#include "runtime/trace.h"
+#include "runtime/trace_file.h"
 
 namespace ssn {
 namespace {
@@ -97,7 +98,11 @@ TEST(Text, DurationsAndNumbers) {
 class TraceTest : public testing::Test {
  protected:
   ~TraceTest() override { std::filesystem::remove(path_); }
+  TraceWritten write(Trace trace, std::size_t max_events = kTraceFileEvents) {
+    return write_trace(comm_, path_, std::move(trace), {}, max_events);
+  }
   nlohmann::json read() const { return nlohmann::json::parse(std::ifstream(path_)); }
+  SoloComm comm_;
   std::string path_ =
       std::filesystem::temp_directory_path() / ("trace_test_" + std::to_string(getpid()) + ".json");
 };
@@ -106,20 +111,33 @@ TEST_F(TraceTest, WritesSpansOfAllThreads) {
   { Span before("before"); }
   start_trace();
   {
-    Span outer("outer \"quoted\"");
-    std::jthread([] { Span inner("inner"); });
+    Span outer("outer \"quoted\"", 12);
+    std::jthread([] {
+      name_thread("worker");
+      Span inner("inner");
+    });
+    std::jthread([] {
+      name_thread("worker");
+      Span later("later");
+    });
   }
-  const TraceWritten written = write_trace(path_, 3);
+  const TraceWritten written = write(stop_trace());
   { Span after("after"); }
-  EXPECT_EQ(written.events, 2U);
+  EXPECT_EQ(written.events, 3U);
   EXPECT_EQ(written.dropped, 0U);
-  nlohmann::json outer, inner;
+  std::map<std::string, nlohmann::json> events, tracks;
   const nlohmann::json file = read();
   for (const auto& event : file["traceEvents"]) {
-    if (event["ph"] == "X") (event["name"] == "inner" ? inner : outer) = event;
+    if (event["ph"] == "X") events[event["name"]] = event;
+    if (event["name"] == "thread_name") tracks[event["args"]["name"]] = event["tid"];
   }
-  EXPECT_EQ(outer["name"], "outer \"quoted\"");
-  EXPECT_EQ(outer["pid"], 3);
+  const nlohmann::json &outer = events["outer \"quoted\""], &inner = events["inner"];
+  EXPECT_EQ(outer["args"]["bytes"], 12);
+  EXPECT_EQ(outer["ts"], 0) << "the first";
+  EXPECT_EQ(outer["pid"], 0);
+  EXPECT_EQ(outer["tid"], tracks["compute"]);
+  EXPECT_EQ(inner["tid"], tracks["worker"]);
+  EXPECT_EQ(events["later"]["tid"], tracks["worker"]);
   EXPECT_NE(outer["tid"], inner["tid"]);
   EXPECT_LE(outer["ts"], inner["ts"]);
   EXPECT_GE(outer["ts"].get<double>() + outer["dur"].get<double>(),
@@ -135,17 +153,16 @@ TEST_F(TraceTest, DropsWhatIsTooMuchAndSaysSo) {
     });
   }
   threads.clear();
-  const TraceWritten written = write_trace(path_);
-  EXPECT_EQ(written.events, 10U);
-  EXPECT_EQ(written.dropped, 17U);
-  EXPECT_EQ(read()["otherData"]["dropped"], 17);
+  const TraceWritten written = write(stop_trace(), 6);
+  EXPECT_EQ(written.events, 6U);
+  EXPECT_EQ(written.dropped, 21U);
+  EXPECT_EQ(read()["otherData"]["dropped"], 21);
   start_trace();
-  EXPECT_EQ(write_trace(path_).events, 0U);
+  EXPECT_EQ(write(stop_trace()).events, 0U);
 }
 
 TEST_F(TraceTest, UnwritableFileIsAnError) {
-  start_trace();
-  EXPECT_THROW(write_trace("/nonexistent/trace.json"), Error);
+  EXPECT_THROW(write_trace(comm_, "/nonexistent/trace.json", {}, {}), Error);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace ssn {
 namespace {
 
 TEST(Worker, DoesJobsInTheirOrderOnAThreadOfItsOwn) {
-  Worker worker;
+  Worker worker("test");
   std::vector<int> done, expected(1000);
   std::iota(expected.begin(), expected.end(), 0);
   std::thread::id thread = std::this_thread::get_id();
@@ -28,7 +28,7 @@ TEST(Worker, DoesJobsInTheirOrderOnAThreadOfItsOwn) {
 }
 
 TEST(Worker, WaitsForTheJobThatIsBeingDone) {
-  Worker worker;
+  Worker worker("test");
   std::atomic<bool> done = false;
   worker.add([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -39,7 +39,7 @@ TEST(Worker, WaitsForTheJobThatIsBeingDone) {
 }
 
 TEST(Worker, GivesAnErrorToWhoeverWaitsAndDropsWhatWasBehindIt) {
-  Worker worker;
+  Worker worker("test");
   std::atomic<bool> release = false, later = false;
   worker.add([&] {
     while (!release) std::this_thread::yield();
@@ -57,7 +57,7 @@ TEST(Worker, GivesAnErrorToWhoeverWaitsAndDropsWhatWasBehindIt) {
 TEST(Worker, EndsWithJobsLeft) {
   std::atomic<int> done = 0;
   {
-    Worker worker;
+    Worker worker("test");
     for (int i = 0; i < 100; ++i)
       worker.add([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

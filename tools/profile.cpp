@@ -29,6 +29,9 @@ struct ProfileCommand {
         .flag_only()
         .add("steps", times.steps, "N", "timed in a turn, after one that is not", between(1, 10000))
         .flag_only()
+        .add("trace", times.trace, "FILE",
+             "write the steps of each budget's last turn, of all ranks, for ui.perfetto.dev")
+        .flag_only()
         .add("json", json, "print the result as one JSON object")
         .flag_only()
         .add("quiet", quiet, "no progress on stderr")

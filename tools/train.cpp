@@ -1,7 +1,7 @@
 #include <filesystem>
 
 #include "runtime/log.h"
-#include "runtime/trace.h"
+#include "runtime/trace_file.h"
 #include "tools/commands.h"
 #include "tools/training/search.h"
 #include "tools/training/trainer.h"
@@ -150,16 +150,9 @@ void describe(const Comm& comm, const TrainConfig& config, const Model& model) {
   info("{}, {} thread(s) each, {}", comm.text(), config.threads, config.device);
 }
 
-/// This rank's part of the trace.
-std::string trace_file(const Comm& comm, const fs::path& path) {
-  if (comm.rank() == 0) return path.string();
-  return path.parent_path() /
-         fmt::format("{}.rank{}{}", path.stem().string(), comm.rank(), path.extension().string());
-}
-
-void end_trace(const Comm& comm, const std::string& path) {
-  const TraceWritten written = write_trace(trace_file(comm, path), comm.rank());
-  info("{}: {} spans, {} dropped", path, written.events, written.dropped);
+void end_trace(Comm& comm, const std::string& path, ClockOffset clock) {
+  const TraceWritten written = write_trace(comm, path, stop_trace(), clock);
+  info("{}: {} spans, {} left out", path, written.events, written.dropped);
 }
 
 /// What a run's directory has from the beginning.
@@ -295,7 +288,8 @@ int train(Comm& comm, const Arguments& arguments) {
   set_log({.rank = comm.rank(), .quiet = run.quiet});
   if (!run.resume.empty()) take_up(command, arguments);
   const Device device = choose_device(config.device);
-  if (!run.trace.empty()) start_trace();
+  ClockOffset clock;
+  if (!run.trace.empty()) clock = comm.clock_offset(), start_trace();
 
   DatasetOptions data_options = dataset_options(comm, config, options);
   // Text goes on with the same vocabulary, whatever has become of the file.
@@ -337,11 +331,11 @@ int train(Comm& comm, const Arguments& arguments) {
     directory.take_over(comm, run.resume);
   }
   checkpoint.reset();
-  if (!run.trace.empty()) atomic_write_text(trace_file(comm, run.trace), "");  // finds out now if it cannot
+  if (!run.trace.empty()) on_root(comm, [&] { atomic_write_text(run.trace, ""); });  // finds out now if not
   write_description(comm, directory, *model, dataset, config_text);
 
   const TrainResult result = trainer.run();
-  if (!run.trace.empty()) end_trace(comm, run.trace);
+  if (!run.trace.empty()) end_trace(comm, run.trace, clock);
   const Outcome outcome{result, search_seconds, count_replaced(comm, dataset), memory_json(comm, memory)};
   print_result(comm, run.json ? result_json(comm, command, *model, directory, outcome).dump()
                               : result_text(directory, outcome));

@@ -174,7 +174,9 @@ void add_run_options(Options& options, RunConfig& run) {
            "save and end after this step, counted from the first epoch", at_least(1))
       .flag_only()
       .show_default("")
-      .add("trace", run.trace, "FILE", "write where the time went, for ui.perfetto.dev")
+      .add("trace", run.trace, "FILE",
+           "write where the time of all ranks went from the start, at most half a million spans, for "
+           "ui.perfetto.dev")
       .flag_only()
       .add("json", run.json, "print the result as one JSON object")
       .flag_only()

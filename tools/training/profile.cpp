@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "runtime/log.h"
+#include "runtime/trace_file.h"
 
 namespace ssn {
 namespace {
@@ -46,6 +47,7 @@ struct Contestant {
   std::vector<StepTimes> times;
   std::vector<SumSchedule> schedules;  // of the turns
   std::int64_t bytes = 0;
+  Trace last;  // turn
 };
 
 void take_turn(Comm& comm, Contestant& c, std::int64_t steps) {
@@ -53,14 +55,18 @@ void take_turn(Comm& comm, Contestant& c, std::int64_t steps) {
   comm.barrier();
   const std::int64_t before = comm.traffic().sum.bytes;
   start_trace();
-  c.trainer->run_steps(steps);
-  const Trace trace = stop_trace();
+  {
+    const Span span(c.config.budget.c_str());
+    c.trainer->run_steps(steps);
+  }
+  Trace trace = stop_trace();
   const std::vector<StepTimes> times = step_times(trace);
   check(std::ssize(times) == steps, "profile", "{} of {} steps were recorded: lower --steps", times.size(),
         steps);
   c.times.insert(c.times.end(), times.begin(), times.end());
   c.schedules.push_back(sum_schedule(trace));
   c.bytes = (comm.traffic().sum.bytes - before) / steps;
+  c.last = std::move(trace);
 }
 
 /// The same sum as a step's, with nothing beside it.
@@ -118,6 +124,19 @@ Profile summary(Comm& comm, Contestant& c, std::int64_t steps) {
   return p;
 }
 
+/// The networks' last turns, one after another.
+void write_last_turns(Comm& comm, const std::string& path,
+                      const std::vector<std::unique_ptr<Contestant>>& contestants) {
+  Trace all;
+  for (const auto& c : contestants) {
+    all.events.insert(all.events.end(), c->last.events.begin(), c->last.events.end());
+    all.threads = c->last.threads;
+    all.dropped += c->last.dropped;
+  }
+  const TraceWritten written = write_trace(comm, path, std::move(all), comm.clock_offset());
+  info("{}: {} spans, {} left out", path, written.events, written.dropped);
+}
+
 }  // namespace
 
 Spread spread_of(std::vector<double> values) {
@@ -143,6 +162,7 @@ double bus_bandwidth(const Comm& comm, std::int64_t bytes, double seconds) {
 std::vector<Profile> profile_steps(Comm& comm, const TrainConfig& config,
                                    const std::vector<std::string>& budgets, const Dataset& dataset,
                                    const ProfileOptions& options) {
+  if (!options.trace.empty()) on_root(comm, [&] { atomic_write_text(options.trace, ""); });
   std::vector<std::unique_ptr<Contestant>> contestants;
   for (const std::string& budget : budgets)
     contestants.push_back(std::make_unique<Contestant>(comm, config, budget, dataset));
@@ -150,6 +170,7 @@ std::vector<Profile> profile_steps(Comm& comm, const TrainConfig& config,
     for (const auto& c : contestants) take_turn(comm, *c, options.steps);
     info("turn {} of {}", turn + 1, options.turns);
   }
+  if (!options.trace.empty()) write_last_turns(comm, options.trace, contestants);
   std::vector<Profile> profiles;
   for (const auto& c : contestants) profiles.push_back(summary(comm, *c, options.steps));
   return profiles;

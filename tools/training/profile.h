@@ -10,6 +10,7 @@ namespace ssn {
 struct ProfileOptions {
   std::int64_t turns = 5;  // how often each network has its turn
   std::int64_t steps = 4;  // timed in a turn, behind one that is not
+  std::string trace;       // file for the last turns' spans of all ranks (runtime/trace_file.h)
 };
 
 /// A median and the middle eighty percent around it.
