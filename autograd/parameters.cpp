@@ -14,15 +14,6 @@ std::int64_t aligned(std::int64_t n) {
   return (n + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// Extends the last range if r touches it.
-void append(std::vector<FlatRange>& ranges, FlatRange r) {
-  if (r.size == 0) return;
-  if (!ranges.empty() && ranges.back().first + ranges.back().size == r.first)
-    ranges.back().size += r.size;
-  else
-    ranges.push_back(r);
-}
-
 void initialise(const Tensor& values, const Parameters::Init& init) {
   Tensor host = Tensor::empty(values.shape(), values.dtype());
   if (dry_run()) return;
@@ -106,13 +97,10 @@ std::int64_t Parameters::total() const {
 }
 
 std::vector<FlatRange> Parameters::ranges(bool decay) const {
-  std::vector<FlatRange> sorted, merged;
+  RangeSet set;
   for (const Entry& e : entries_)
-    if (e.decay == decay) sorted.push_back(e.range);
-  std::sort(sorted.begin(), sorted.end(),
-            [](const FlatRange& a, const FlatRange& b) { return a.first < b.first; });
-  for (const FlatRange& r : sorted) append(merged, r);
-  return merged;
+    if (e.decay == decay) set.add(e.range);
+  return set.ranges();
 }
 
 void Parameters::zero_gradients() {

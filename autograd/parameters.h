@@ -4,17 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "autograd/range_set.h"
 #include "autograd/var.h"
 
 namespace ssn {
 
 /// Where in the flat buffers a parameter lies, and what it counts as. The budget is the sum of the groups.
 enum class Section : std::uint8_t { group, mask, ordinary, coefficient };
-
-/// A half-open range [first, first + size) of the flat buffers, in elements.
-struct FlatRange {
-  std::int64_t first = 0, size = 0;
-};
 
 /// All trainable parameters of a network in one flat buffer, all gradients in a second: whatever costs per
 /// parameter (optimizer, sum over the ranks, checkpoint) runs over these. Groups come first, each starting at

@@ -76,6 +76,9 @@ class Comm {
   void wait(const SumHandle& handle) { wait_until(handle.id); }
   void wait_all() { wait_until(started_); }
 
+  /// Whether a sum that was started goes on beside what the caller does.
+  virtual bool sums_beside() const { return false; }
+
   /// What f32 sums travel as between ranks, from the next on: f32, or bf16 at half the bytes, which rounds
   /// each rank's (hierarchical: each node's) values and their sum, added in f32 (wire.h). False, and f32 it
   /// stays, where nothing travels: on one rank, and where all share memory. Every rank asks for the same.

@@ -74,6 +74,8 @@ class MpiComm : public Comm {
     return Storage::adopt(Device::cpu, window->data(), bytes, [flag = released] { *flag = true; });
   }
 
+  bool sums_beside() const override { return size_ > 1 && path_ != SumPath::window && worker_; }
+
   bool set_wire(DType wire) override {
     if (size_ == 1 || path_ == SumPath::window) return false;
     check(wire == DType::f32 || wire == DType::bf16, "set_wire", "needs f32 or bf16, found {}",

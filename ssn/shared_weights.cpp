@@ -1,6 +1,8 @@
 #include "ssn/shared_weights.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "autograd/recompute.h"
@@ -27,34 +29,85 @@ WeightRule rule_of(const Plan& plan, int number) {
   }
   return rule;
 }
+
+/// What a weight is made of, of its group's `size` parameters.
+std::vector<FlatRange> used_ranges(const WeightRule& rule, std::int64_t size) {
+  if (rule.method == WeightRule::Method::tiles) return {{0, rule.tile ? rule.tile : size}};
+  const std::int64_t n = rule.resize ? rule.resize->rows * rule.resize->cols : rule.shape.size();
+  std::vector<FlatRange> ranges;
+  for (const std::int64_t offset : rule.offsets) ranges.push_back({offset, n});
+  return ranges;
+}
+
+bool overlap(const FlatRange& a, const FlatRange& b) {
+  return a.first < b.end() && b.first < a.end();
+}
 }  // namespace
 
 struct SharedWeights::Group {
-  std::vector<WeightRecipe> recipes;  // of its layers, in their order
-  int pending = 0;                    // declared uses whose gradient has not arrived
-  bool reported = false;
+  struct Part {
+    FlatRange range;        // of the group's parameters
+    int pending = 0;        // declared uses whose gradient has not arrived
+    bool reported = false;  // in this step
+  };
+  std::int64_t first = 0;              // in the flat buffers; after on_complete()
+  std::vector<WeightRecipe> recipes;   // of its layers, in their order
+  std::vector<Part> parts;             // in order, all of it
+  std::vector<std::vector<int>> uses;  // the parts that each layer uses
+  int pending = 0;                     // declared uses whose gradient has not arrived
   // Eager only.
   std::uint64_t version = 0;  // of the values that `weights` were generated from
   std::vector<Tensor> weights;
   std::vector<WeightRecipe> arrived;  // whose gradients wait, in the order of the tape
   std::vector<Tensor> gradients;
+
+  void count(int layer, int uses_more) {
+    pending += uses_more;
+    for (const int part : uses[layer]) parts[part].pending += uses_more;
+  }
+  void divide(std::int64_t size, std::int64_t least);
 };
+
+/// Cuts the group where the layers that use it change, into parts of at least `least` elements.
+void SharedWeights::Group::divide(std::int64_t size, std::int64_t least) {
+  std::vector<std::vector<FlatRange>> used;
+  std::set<std::int64_t> cuts;
+  for (const WeightRecipe& recipe : recipes) {
+    used.push_back(used_ranges(recipe.rule, size));
+    for (const FlatRange& r : used.back()) cuts.insert({r.first, r.end()});
+  }
+  parts = {{{0, 0}}};
+  for (const std::int64_t cut : cuts) {
+    FlatRange& last = parts.back().range;
+    last.size = cut - last.first;
+    if (last.size >= least && size - cut >= least) parts.push_back({{cut, 0}});
+  }
+  parts.back().range.size = size - parts.back().range.first;
+  uses.assign(recipes.size(), {});
+  for (std::size_t layer = 0; layer < recipes.size(); ++layer)
+    for (std::size_t part = 0; part < parts.size(); ++part)
+      if (std::ranges::any_of(used[layer], [&](const FlatRange& r) { return overlap(r, parts[part].range); }))
+        uses[layer].push_back(static_cast<int>(part));
+}
 
 /// A declared use. It lives in the closure of its weight: with a graph that is dropped, as by an exception in
 /// the forward pass, go the declarations of its uses.
 class SharedWeights::Use {
  public:
-  explicit Use(std::shared_ptr<Group> group) : group_(std::move(group)) { ++group_->pending; }
+  Use(std::shared_ptr<Group> group, int layer) : group_(std::move(group)), layer_(layer) {
+    group_->count(layer_, 1);
+  }
   ~Use() { end(); }
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
   void end() {
-    if (group_) --group_->pending;
+    if (group_) group_->count(layer_, -1);
     group_.reset();
   }
 
  private:
   std::shared_ptr<Group> group_;
+  int layer_;  // of the group
 };
 
 SharedWeights::SharedWeights(Parameters& parameters, PlanOptions options, WeightPolicy policy)
@@ -74,6 +127,7 @@ void SharedWeights::build() {
   for (int g = 0; g < static_cast<int>(plan_.groups.size()); ++g) {
     auto group = std::make_shared<Group>();
     group->recipes = make_recipes(g);
+    group->divide(plan_.groups[g].parameters, plan_.groups[g].parameters);
     const std::vector<int>& layers = plan_.groups[g].layers;
     for (std::size_t i = 0; i < layers.size(); ++i) places_[layers[i]] = {g, static_cast<int>(i)};
     groups_.push_back(std::move(group));
@@ -151,7 +205,8 @@ Var SharedWeights::use(int number) {
   for (const Var& learned : {recipe.coefficients, recipe.projection, recipe.projection_bias})
     if (learned) inputs.push_back(learned);
   Var::Backward backward;
-  if (const auto kept = kept_for_backward([&] { return std::make_shared<Use>(group); }); grad_enabled())
+  if (const auto kept = kept_for_backward([&] { return std::make_shared<Use>(group, place.index); });
+      grad_enabled())
     backward = [this, place, use = std::static_pointer_cast<Use>(kept)](const Tensor& gy, auto) {
       use->end();
       arrived(place, gy);
@@ -178,7 +233,8 @@ Tensor SharedWeights::kept_weight(Place place) {
 
 void SharedWeights::arrived(Place place, const Tensor& gradient) {
   Group& group = *groups_[place.group];
-  check(!group.reported, "shared_weights",
+  const std::vector<int>& uses = group.uses[place.index];
+  check(std::ranges::none_of(uses, [&](int part) { return group.parts[part].reported; }), "shared_weights",
         "group {} gets a gradient after it was reported as complete: call finish_backward() after each "
         "backward(), and set_reporting(false) before all but the last of a step",
         place.group);
@@ -189,34 +245,58 @@ void SharedWeights::arrived(Place place, const Tensor& gradient) {
   } else {
     generate_backward({&recipe, 1}, {&gradient, 1});
   }
-  if (group.pending == 0) complete(place.group);
+  const auto is_complete = [&](int part) { return group.parts[part].pending == 0; };
+  if (group.pending == 0 || (reporting_ && std::ranges::any_of(uses, is_complete)))
+    report(place.group, false);
 }
 
-void SharedWeights::complete(int number) {
-  Group& group = *groups_[number];
+/// Adds what waits to the group's gradient.
+void SharedWeights::carry_on(Group& group) {
   if (!group.arrived.empty()) generate_backward(group.arrived, group.gradients);
   group.arrived.clear();
   group.gradients.clear();
-  if (!reporting_ || group.reported) return;
-  group.reported = true;
-  if (callback_) callback_(number);
 }
 
-void SharedWeights::on_group_complete(std::function<void(int)> callback) {
+/// Reports what is complete: all of the group, or the parts whose last use has ended.
+void SharedWeights::report(int number, bool all) {
+  Group& group = *groups_[number];
+  carry_on(group);
+  if (!reporting_) return;
+  for (Group::Part& part : group.parts) {
+    if (part.reported || (part.pending > 0 && !all)) continue;
+    part.reported = true;
+    if (callback_) callback_({number, {group.first + part.range.first, part.range.size}});
+  }
+}
+
+void SharedWeights::on_complete(std::function<void(const Completion&)> callback, std::int64_t least) {
   callback_ = std::move(callback);
+  if (!callback_) return;
+  check(parameters_.version() > 0, "shared_weights", "on_complete() is called before Parameters::build()");
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    Group& group = *groups_[g];
+    check(group.pending == 0, "shared_weights", "on_complete() is called while weights are in use");
+    group.first = parameters_.entry(fmt::format("group{}", g)).range.first;
+    group.divide(plan_.groups[g].parameters, least);
+  }
+}
+
+void SharedWeights::forget_reports() {
+  for (const auto& group : groups_)
+    for (Group::Part& part : group->parts) part.reported = false;
 }
 
 void SharedWeights::finish_backward() {
-  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) complete(g);
-  for (const auto& group : groups_) group->reported = false;
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) report(g, true);
+  forget_reports();
 }
 
 void SharedWeights::abandon_backward() {
   for (const auto& group : groups_) {
     group->arrived.clear();
     group->gradients.clear();
-    group->reported = false;
   }
+  forget_reports();
 }
 
 }  // namespace ssn

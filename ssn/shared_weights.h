@@ -1,5 +1,7 @@
 #pragma once
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +23,12 @@ enum class WeightPolicy : std::uint8_t {
 template <>
 struct Names<WeightPolicy> {
   static constexpr std::string_view what = "weights", values[] = {"lean", "eager"};
+};
+
+/// These elements of the flat gradient, all or some of a group's, got their last contribution.
+struct Completion {
+  int group;
+  FlatRange range;
 };
 
 /// Owns the groups' parameters and makes every layer's weight of them. The network without sharing is the
@@ -49,10 +57,12 @@ class SharedWeights final : public WeightFactory {
   Var use(int number) override;
   std::uint64_t seed() const override { return options_.seed; }
 
-  /// `callback(group)` when the group's gradient is complete, in backward() or, for groups of which some use
-  /// got no gradient, in finish_backward() in the order of the groups: once a group and step, in an order
-  /// that is the same on every rank.
-  void on_group_complete(std::function<void(int group)> callback);
+  /// `callback` when a group's gradient is complete, in backward() or, where some use got no gradient, in
+  /// finish_backward() in the order of the groups: every element once a step, in an order that is the same on
+  /// every rank. A group is reported in parts where its layers use different parts of it: each of at least
+  /// `least` elements, as soon as none of the layers that use it is waited for.
+  void on_complete(std::function<void(const Completion&)> callback,
+                   std::int64_t least = std::numeric_limits<std::int64_t>::max());
   /// Off for all but the last micro-batch of a step: backward passes add gradients but report nothing.
   void set_reporting(bool on) { reporting_ = on; }
   /// After every backward(): carries on gradients that still wait, reports the groups that were not, and
@@ -72,7 +82,9 @@ class SharedWeights final : public WeightFactory {
   Var add_masks(const std::string& owner, std::int64_t tiles);
   Tensor kept_weight(Place place);
   void arrived(Place place, const Tensor& gradient);
-  void complete(int group);
+  void carry_on(Group& group);
+  void report(int group, bool all);
+  void forget_reports();
 
   Parameters& parameters_;
   PlanOptions options_;
@@ -81,7 +93,7 @@ class SharedWeights final : public WeightFactory {
   Plan plan_;
   std::vector<Place> places_;  // of each layer
   std::vector<std::shared_ptr<Group>> groups_;
-  std::function<void(int)> callback_;
+  std::function<void(const Completion&)> callback_;
   bool reporting_ = true, checked_ = false;
 };
 

@@ -33,7 +33,7 @@ Trained train(const std::string& name, WeightPolicy policy, const Choice& recomp
   parameters.build();
   const auto optimizer = make_optimizer({}, parameters);
   Trained result;
-  weights.on_group_complete([&](int group) { result.reports.push_back(group); });
+  weights.on_complete([&](const Completion& c) { result.reports.push_back(c.group); });
   const Random draws(3, "images");
   NetworkInput input = zeros_for(task, 4);
   for (int step = 0; step < 3; ++step) {
@@ -154,7 +154,7 @@ TEST(Recompute, AGraphThatIsDroppedDeclaresNothing) {
   const test::OneThread one_thread;
   test::SmallNetwork f;
   std::vector<int> reports;
-  f.weights.on_group_complete([&](int group) { reports.push_back(group); });
+  f.weights.on_complete([&](const Completion& c) { reports.push_back(c.group); });
   for (const bool keep : {false, true}) {
     const Var loss = recomputed({}, [&](std::span<const Var>) { return f.loss(0); });
     if (keep) backward(loss);

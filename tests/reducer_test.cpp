@@ -39,6 +39,8 @@ struct Flat {
     return all;
   }
 
+  FlatRange group(int number) const { return parameters.stretches()[static_cast<std::size_t>(number)]; }
+
   RecordingComm comm;
   Parameters parameters;
 };
@@ -47,9 +49,9 @@ using Sums = std::vector<std::pair<std::int64_t, std::int64_t>>;
 TEST(Reducer, StartsAGroupThatFillsABucketAtOnce) {
   Flat flat({32, 32, 32});
   Reducer reducer(flat.comm, flat.parameters, {.bucket = 128});
-  reducer.complete(2);
+  reducer.complete(flat.group(2));
   EXPECT_EQ(flat.summed(), (Sums{{64, 32}}));
-  reducer.complete(0);
+  reducer.complete(flat.group(0));
   EXPECT_EQ(flat.summed(), (Sums{{64, 32}, {0, 32}}));
   EXPECT_EQ(flat.comm.waits, 0);
   reducer.finish();
@@ -60,12 +62,12 @@ TEST(Reducer, StartsAGroupThatFillsABucketAtOnce) {
 TEST(Reducer, GathersNeighbours) {
   Flat flat({16, 16, 16, 16});
   Reducer reducer(flat.comm, flat.parameters, {.bucket = 128});
-  reducer.complete(3);
-  reducer.complete(0);
+  reducer.complete(flat.group(3));
+  reducer.complete(flat.group(0));
   EXPECT_EQ(flat.summed(), Sums{}) << "neither is enough, and they do not touch";
-  reducer.complete(2);
+  reducer.complete(flat.group(2));
   EXPECT_EQ(flat.summed(), (Sums{{32, 32}}));
-  reducer.complete(1);
+  reducer.complete(flat.group(1));
   EXPECT_EQ(flat.summed(), (Sums{{32, 32}, {0, 32}}));
   reducer.finish();
   EXPECT_EQ(flat.summed(), (Sums{{32, 32}, {0, 32}, {64, 3}}));
@@ -74,7 +76,7 @@ TEST(Reducer, GathersNeighbours) {
 TEST(Reducer, SendsNoGaps) {
   Flat flat({17, 16, 16});  // the second begins at 32
   Reducer reducer(flat.comm, flat.parameters, {.bucket = 1 << 20});
-  for (const int group : {2, 1, 0}) reducer.complete(group);
+  for (const int group : {2, 1, 0}) reducer.complete(flat.group(group));
   EXPECT_EQ(flat.summed(), Sums{});
   reducer.finish();
   EXPECT_EQ(flat.summed(), (Sums{{0, 17}, {32, 35}}));
@@ -84,19 +86,51 @@ TEST(Reducer, WithoutOverlapSumsAllAtTheEndInEveryStep) {
   Flat flat({32, 32});
   Reducer reducer(flat.comm, flat.parameters, {.bucket = 1, .overlap = false});
   for (int step = 0; step < 2; ++step) {
-    reducer.complete(1);
-    reducer.complete(0);
+    reducer.complete(flat.group(1));
+    reducer.complete(flat.group(0));
     EXPECT_EQ(flat.comm.sums.size(), static_cast<std::size_t>(step));
     reducer.finish();
   }
   EXPECT_EQ(flat.summed(), (Sums{{0, 67}, {0, 67}}));
 }
 
-TEST(Reducer, RefusesAGroupThatIsCompletedTwice) {
-  Flat flat({32, 32});
-  Reducer reducer(flat.comm, flat.parameters);
-  reducer.complete(0);
-  EXPECT_THROW(reducer.complete(0), Error);
+TEST(Reducer, StartsAPartOfAGroupBeforeTheRest) {
+  Flat flat({96, 32});
+  Reducer reducer(flat.comm, flat.parameters, {.bucket = 128});
+  reducer.complete({64, 32});
+  reducer.complete({0, 16});
+  EXPECT_EQ(flat.summed(), (Sums{{64, 32}}));
+  reducer.complete({16, 48});
+  EXPECT_EQ(flat.summed(), (Sums{{64, 32}, {0, 64}}));
+  reducer.finish();
+  EXPECT_EQ(flat.summed(), (Sums{{64, 32}, {0, 64}, {96, 35}}));
+}
+
+TEST(Reducer, RefusesWhatIsCompletedTwice) {
+  for (const std::int64_t bucket : {128, 1 << 20}) {
+    Flat flat({64, 32});
+    Reducer reducer(flat.comm, flat.parameters, {.bucket = bucket});
+    reducer.complete({0, 32});
+    EXPECT_THROW(reducer.complete({31, 8}), Error);
+    EXPECT_THROW(reducer.complete(flat.group(0)), Error);
+  }
+}
+
+TEST(RangeSet, JoinsWhatTouchesAndFindsGaps) {
+  RangeSet set;
+  EXPECT_EQ(set.add({10, 5}), (FlatRange{10, 5}));
+  EXPECT_EQ(set.add({30, 5}), (FlatRange{30, 5}));
+  EXPECT_EQ(set.add({15, 5}), (FlatRange{10, 10}));
+  EXPECT_EQ(set.gaps({5, 27}), (std::vector<FlatRange>{{5, 5}, {20, 10}}));
+  EXPECT_EQ(set.add({20, 10}), (FlatRange{10, 25}));
+  EXPECT_EQ(set.ranges(), (std::vector<FlatRange>{{10, 25}}));
+  EXPECT_EQ(set.gaps({12, 3}), std::vector<FlatRange>{});
+  EXPECT_EQ(set.gaps({0, 40}), (std::vector<FlatRange>{{0, 10}, {35, 5}}));
+  for (const FlatRange overlapping : {FlatRange{34, 1}, {9, 2}, {0, 50}, {12, 3}})
+    EXPECT_THROW(set.add(overlapping), Error);
+  EXPECT_THROW(set.remove({10, 5}), Error);
+  set.remove({10, 25});
+  EXPECT_EQ(set.gaps({3, 4}), (std::vector<FlatRange>{{3, 4}}));
 }
 
 }  // namespace

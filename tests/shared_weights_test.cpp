@@ -99,7 +99,8 @@ TEST_P(BothPolicies, AGroupIsReportedOnceWithItsWholeGradient) {
   const std::vector<PlannedGroup>& groups = f.weights.plan().groups;
   const auto gradient = [&](int g) { return f.parameters.entry(fmt::format("group{}", g)).leaf.grad(); };
   std::vector<std::pair<int, Tensor>> reports;
-  f.weights.on_group_complete([&](int g) { reports.emplace_back(g, gradient(g).clone()); });
+  f.weights.on_complete(
+      [&](const Completion& c) { reports.emplace_back(c.group, gradient(c.group).clone()); });
   for (int step = 0; step < 3; ++step) {
     reports.clear();
     backward(f.loss(step));
@@ -126,10 +127,62 @@ TEST_P(BothPolicies, AGroupIsReportedOnceWithItsWholeGradient) {
   }
 }
 
+/// A step in which groups are reported in the smallest parts: all elements once, each with its final
+/// gradient, which is that of whole groups. Returns the number of reports before the pass has ended.
+std::size_t expect_true_parts(const Settings& s, const std::string& what) {
+  Fixture whole(s), parts(s);
+  const Tensor gradients = parts.parameters.gradients();
+  std::vector<std::pair<FlatRange, Tensor>> reports;
+  RangeSet reported;
+  const auto record = [&](const Completion& c) {
+    reported.add(c.range);
+    reports.emplace_back(c.range, gradients.slice(c.range.first, Shape{c.range.size}).clone());
+  };
+  parts.weights.on_complete(record, 1);
+  backward(parts.loss(0));
+  const std::size_t in_backward = reports.size();
+  parts.weights.finish_backward();
+  whole.backward_of(0);
+  EXPECT_TRUE(same_bits(gradients, whole.parameters.gradients())) << what;
+  for (const auto& [range, then] : reports)
+    EXPECT_TRUE(same_bits(then, gradients.slice(range.first, Shape{range.size}))) << what;
+  for (std::size_t g = 0; g < parts.weights.plan().groups.size(); ++g)
+    EXPECT_TRUE(reported.gaps(parts.parameters.stretches()[g]).empty()) << what;
+  return in_backward;
+}
+
+TEST_P(BothPolicies, PartsOfGroupsAreReportedWithTheirWholeGradient) {
+  const OneThread one_thread;
+  test::Dice dice(2);
+  std::size_t reports = 0, groups = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    Settings s{.policy = GetParam(), .plan = test::random_options(dice, 5), .with_spare = true};
+    s.budget = std::to_string(50 + dice.below(2000));
+    try {
+      groups += Fixture{s}.weights.plan().groups.size();
+    } catch (const UsageError&) {
+      continue;
+    }
+    reports += expect_true_parts(s, fmt::format("trial {}, budget {}", trial, s.budget));
+  }
+  EXPECT_GT(reports, groups + 20);
+}
+
+TEST_P(BothPolicies, APartIsReportedBeforeTheLayersThatDoNotUseItAreDone) {
+  Fixture f({.policy = GetParam(), .budget = "1000", .plan = {.combine = Combine::avg}});
+  std::vector<FlatRange> in_order;
+  f.weights.on_complete([&](const Completion& c) { in_order.push_back(c.range); }, 50);
+  backward(f.loss(0));
+  ASSERT_GT(in_order.size(), 1u);
+  EXPECT_GT(in_order.front().first, in_order.back().first) << "the first layer uses the beginning alone";
+  for (const FlatRange& range : in_order) EXPECT_GE(range.size, 50);
+  f.weights.finish_backward();
+}
+
 TEST_P(BothPolicies, WhatIsNotUsedIsReportedAtTheEnd) {
   Fixture f({.policy = GetParam(), .budget = "dense", .with_spare = true});
   std::vector<int> reports;
-  f.weights.on_group_complete([&](int g) { reports.push_back(g); });
+  f.weights.on_complete([&](const Completion& c) { reports.push_back(c.group); });
   backward(f.loss(0));
   EXPECT_EQ(reports, (std::vector{4, 3, 2, 0}));
   f.weights.finish_backward();
@@ -143,7 +196,7 @@ TEST_P(BothPolicies, OnlyTheLastMicroBatchReports) {
   const Settings s{.policy = GetParam(), .plan = {.mapping = {MappingKind::random, 2}}};
   Fixture f(s), alone(s);
   int reports = 0;
-  f.weights.on_group_complete([&](int) { ++reports; });
+  f.weights.on_complete([&](const Completion&) { ++reports; });
   f.weights.set_reporting(false);
   f.backward_of(0);
   EXPECT_EQ(reports, 0);
@@ -164,7 +217,7 @@ TEST_P(BothPolicies, TwoForwardPassesThenOneBackward) {
   const Settings s{.policy = GetParam(), .plan = {.mapping = {MappingKind::random, 2}}};
   Fixture f(s), by_parts(s);
   int reports = 0;
-  f.weights.on_group_complete([&](int) { ++reports; });
+  f.weights.on_complete([&](const Completion&) { ++reports; });
   const Var a = f.loss(0), b = f.loss(1);
   backward(add(a, b));
   EXPECT_EQ(reports, 2);
@@ -181,7 +234,7 @@ TEST_P(BothPolicies, AFailedForwardLeavesNothingBehind) {
   const Settings s{.policy = GetParam(), .plan = {.mapping = {MappingKind::random, 2}}};
   Fixture f(s), untroubled(s);
   std::vector<int> reports;
-  f.weights.on_group_complete([&](int g) { reports.push_back(g); });
+  f.weights.on_complete([&](const Completion& c) { reports.push_back(c.group); });
   EXPECT_THROW(
       {
         const Var graph = f.loss(0);

@@ -64,7 +64,8 @@ TEST(DataParallel, IntegerGradientsAreThoseOfMicroBatches) {
   for (const auto& [policy, bucket] : {std::pair{WeightPolicy::eager, 1}, {WeightPolicy::lean, 1 << 20}}) {
     IntegerNetwork parallel(comm, policy);
     Reducer reducer(comm, parallel.parameters, {.bucket = bucket});
-    parallel.weights.on_group_complete([&](int group) { reducer.complete(group); });
+    parallel.weights.on_complete([&](const Completion& c) { reducer.complete(c.range); },
+                                 reducer.least_part());
     parallel.run(comm.rank());
     reducer.finish();
 

@@ -102,11 +102,12 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
   if (setup.validation) validation_.emplace(setup.validation, evaluation_options(config_));
   check_schedule(schedule_);
   if (config_.ema > 0) average_.emplace(config_.ema, model.parameters);
-  model_.weights.on_group_complete([this](int group) { reducer_.complete(group); });
+  model_.weights.on_complete([this](const Completion& c) { reducer_.complete(c.range); },
+                             reducer_.least_part());
 }
 
 Trainer::~Trainer() {
-  model_.weights.on_group_complete({});
+  model_.weights.on_complete({});
 }
 
 double Trainer::accumulate(const Batch& batch) {
