@@ -76,6 +76,7 @@ void SharedWeights::Group::divide(std::int64_t size, std::int64_t least) {
     used.push_back(used_ranges(recipe.rule, size));
     for (const FlatRange& r : used.back()) cuts.insert({r.first, r.end()});
   }
+  least = std::max<std::int64_t>(least, 1);
   parts = {{{0, 0}}};
   for (const std::int64_t cut : cuts) {
     FlatRange& last = parts.back().range;
