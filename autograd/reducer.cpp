@@ -8,7 +8,7 @@ namespace ssn {
 
 void Reducer::start(FlatRange range) {
   const Span span("start sum", range.size * static_cast<std::int64_t>(size_of(parameters_.dtype())));
-  comm_.start_sum(parameters_.gradients().slice(range.first, Shape{range.size}));
+  if (!silent_) comm_.start_sum(parameters_.gradients().slice(range.first, Shape{range.size}));
   started_.add(range);
 }
 
@@ -33,7 +33,7 @@ void Reducer::finish() {
   for (const FlatRange& stretch : parameters_.stretches())
     for (const FlatRange& gap : started_.gaps(stretch)) left.add(gap);
   for (const FlatRange& range : left.ranges()) start(range);
-  comm_.wait_all();
+  if (!silent_) comm_.wait_all();
   waiting_ = started_ = {};
 }
 

@@ -22,6 +22,8 @@ class Reducer {
   void complete(FlatRange range);
   /// Starts what is left, and waits for all.
   void finish();
+  /// On: does all but sum, for measuring what the rest takes. On every rank alike.
+  void set_silent(bool on) { silent_ = on; }
 
  private:
   void start(FlatRange range);
@@ -29,6 +31,7 @@ class Reducer {
   Comm& comm_;
   Parameters& parameters_;
   ReducerOptions options_;
+  bool silent_ = false;
   RangeSet waiting_, started_;  // of what is complete, in a step
 };
 

@@ -37,6 +37,25 @@ nlohmann::json profiled(const Arguments& more) {
   return nlohmann::json::parse(test::output_of(profile, all));
 }
 
+TEST(Profile, SaysWhatCouldBeHiddenAndWhatAStepTakesAtLeast) {
+  Profile p;
+  p.schedule = {.sums = {{0.4, 100}, {0.6, 300}}, .backward_end = 0.9, .tail = 0.1};
+  p.work_seconds = 1;
+  p.raw_seconds = 0.8;
+  p.step.median = 1.4;
+  EXPECT_DOUBLE_EQ(p.bound(), 0.4 + 0.8 + 0.1);
+  EXPECT_DOUBLE_EQ(p.hideable(), 0.5) << "the work behind the first sum";
+  EXPECT_DOUBLE_EQ(p.hidden_share(), 0.8);
+  p.raw_seconds = 0.2;
+  p.step.median = 0.99;
+  EXPECT_DOUBLE_EQ(p.bound(), 1);
+  EXPECT_DOUBLE_EQ(p.hideable(), 0.2) << "all of the sum";
+  EXPECT_DOUBLE_EQ(p.hidden_share(), 1);
+  p.schedule.sums = {{0.9, 400}};
+  EXPECT_DOUBLE_EQ(p.hideable(), 0);
+  EXPECT_DOUBLE_EQ(p.hidden_share(), 0);
+}
+
 TEST(Profile, ShowsEachBudgetsSteps) {
   const nlohmann::json out = profiled({"--budgets", "dense,30%,2%"});
   ASSERT_EQ(out["budgets"].size(), 3u);

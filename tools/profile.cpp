@@ -62,6 +62,15 @@ std::vector<std::string> column(const Comm& comm, const Profile& p, const Profil
                raw = bus_bandwidth(comm, p.bytes, p.raw_seconds);
   out.push_back(comm.size() == 1 ? "-" : fmt::format("{:.3f}", used / 1e9));
   out.push_back(comm.size() == 1 ? "-" : fmt::format("{:.3f}", raw / 1e9));
+  const auto ms = [&](double seconds) {
+    return comm.size() == 1 ? "-" : fmt::format("{:.2f}", 1e3 * seconds);
+  };
+  out.push_back(ms(p.work_seconds));
+  out.push_back(ms(p.bound()));
+  out.push_back(comm.size() == 1 ? "-"
+                : p.hideable() == 0
+                    ? "nothing can be"
+                    : fmt::format("{:.0f}% of {:.2f} ms", 100 * p.hidden_share(), 1e3 * p.hideable()));
   out.push_back(fmt::format("{:.1f}", static_cast<double>(batch) / p.step.median));
   const Speedup faster = speedup(base.turns, p.turns);
   out.push_back(&p == &base ? "1"
@@ -73,7 +82,8 @@ std::string table(const Comm& comm, const TrainConfig& config, const ProfileOpti
                   const std::vector<Profile>& profiles) {
   std::vector<std::string> names = {"budget", "parameters", "bytes summed a step", "ms a step"};
   for (const char* phase : kPhaseNames) names.push_back(fmt::format("  {}", phase));
-  names.insert(names.end(), {"bus GB/s in the step", "bus GB/s alone", "samples/s",
+  names.insert(names.end(), {"bus GB/s in the step", "bus GB/s alone", "ms without the sums", "ms at least",
+                             "of the sums is hidden", "samples/s",
                              fmt::format("times as fast as {}", profiles.front().budget)});
   std::vector<std::vector<std::string>> columns;
   for (const Profile& p : profiles) columns.push_back(column(comm, p, profiles.front(), config.batch));
@@ -87,10 +97,13 @@ std::string table(const Comm& comm, const TrainConfig& config, const ProfileOpti
     for (const auto& cells : columns) out += fmt::format(" {:>28}", cells[row]);
   }
   return out +
-         "\n\nreduce: of the sum over the ranks, what the step does or waits for, slower ranks too; hidden: "
-         "what another "
-         "thread did "
-         "meanwhile, beside\nthe other phases. The last line has the 95% confidence interval.";
+         "\n\nreduce: of the sum over the ranks, what the step does or waits for, slower ranks too; reduce "
+         "hidden: "
+         "what another thread\ndid meanwhile, beside the other phases. At least: the work alone, or the work "
+         "up to "
+         "the first sum, the sums alone, and what follows.\nOf the sums, what the work behind the first "
+         "leaves time "
+         "for can be hidden. The last line has the 95% confidence interval.";
 }
 
 Json to_json(const Spread& s) {
@@ -121,6 +134,10 @@ Json to_json(const Comm& comm, const TrainConfig& config, const ProfileOptions& 
                               {"schedule", to_json(p.schedule)},
                               {"sum_seconds", p.sum_seconds},
                               {"raw_sum_seconds", p.raw_seconds},
+                              {"work_seconds", p.work_seconds},
+                              {"bound_seconds", p.bound()},
+                              {"hideable_seconds", p.hideable()},
+                              {"hidden_share", p.hidden_share()},
                               {"busbw", bus_bandwidth(comm, p.bytes, p.sum_seconds)},
                               {"raw_busbw", bus_bandwidth(comm, p.bytes, p.raw_seconds)},
                               {"speedup", faster.mean},

@@ -44,29 +44,45 @@ struct Contestant {
   TrainConfig config;
   Model model;
   std::optional<Trainer> trainer;
-  std::vector<StepTimes> times;
-  std::vector<SumSchedule> schedules;  // of the turns
+  std::vector<StepTimes> times, silent_times;  // the latter of steps that sum nothing
+  std::vector<SumSchedule> schedules;          // of the turns
   std::int64_t bytes = 0;
   Trace last;  // turn
 };
 
-void take_turn(Comm& comm, Contestant& c, std::int64_t steps) {
-  c.trainer->run_steps(1);  // the batches' thread starts, caches fill
-  comm.barrier();
-  const std::int64_t before = comm.traffic().sum.bytes;
+/// The spans of so many steps.
+Trace trace_steps(Contestant& c, std::int64_t steps) {
   start_trace();
   {
     const Span span(c.config.budget.c_str());
     c.trainer->run_steps(steps);
   }
-  Trace trace = stop_trace();
-  const std::vector<StepTimes> times = step_times(trace);
+  return stop_trace();
+}
+
+std::vector<StepTimes> times_of(const Trace& trace, std::int64_t steps) {
+  std::vector<StepTimes> times = step_times(trace);
   check(std::ssize(times) == steps, "profile", "{} of {} steps were recorded: lower --steps", times.size(),
         steps);
-  c.times.insert(c.times.end(), times.begin(), times.end());
-  c.schedules.push_back(sum_schedule(trace));
+  return times;
+}
+
+void append(std::vector<StepTimes>& to, const std::vector<StepTimes>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+void take_turn(Comm& comm, Contestant& c, std::int64_t steps) {
+  c.trainer->run_steps(1);  // the batches' thread starts, caches fill
+  comm.barrier();
+  const std::int64_t before = comm.traffic().sum.bytes;
+  c.last = trace_steps(c, steps);
+  append(c.times, times_of(c.last, steps));
   c.bytes = (comm.traffic().sum.bytes - before) / steps;
-  c.last = std::move(trace);
+  c.trainer->set_silent(true);
+  const Trace silent = trace_steps(c, steps);
+  c.trainer->set_silent(false);
+  append(c.silent_times, times_of(silent, steps));
+  c.schedules.push_back(sum_schedule(silent));
 }
 
 /// The same sum as a step's, with nothing beside it.
@@ -97,15 +113,22 @@ std::vector<std::vector<StepTimes>> all_ranks(Comm& comm, const std::vector<Step
   return all;
 }
 
+/// Of each step, the slowest rank's seconds.
+std::vector<double> slowest_steps(const std::vector<std::vector<StepTimes>>& ranks) {
+  std::vector<double> slowest(ranks.front().size());
+  for (const std::vector<StepTimes>& rank : ranks)
+    for (std::size_t s = 0; s < slowest.size(); ++s) slowest[s] = std::max(slowest[s], rank[s].step);
+  return slowest;
+}
+
 Profile summary(Comm& comm, Contestant& c, std::int64_t steps) {
   const std::vector<std::vector<StepTimes>> ranks = all_ranks(comm, c.times);
   Profile p{.budget = c.config.budget, .parameters = c.model.plan().total, .bytes = c.bytes};
-  std::vector<double> slowest, sums;
+  const std::vector<double> slowest = slowest_steps(ranks);
+  std::vector<double> sums;
   std::vector<std::vector<double>> phases(kPhaseNames.size());
   for (std::size_t s = 0; s < c.times.size(); ++s) {
-    slowest.push_back(0);
     for (const std::vector<StepTimes>& rank : ranks) {
-      slowest.back() = std::max(slowest.back(), rank[s].step);
       sums.push_back(rank[s][Phase::reduce] + rank[s][Phase::hidden]);
       for (std::size_t i = 0; i < phases.size(); ++i) phases[i].push_back(rank[s].phases[i]);
     }
@@ -114,7 +137,10 @@ Profile summary(Comm& comm, Contestant& c, std::int64_t steps) {
   for (auto first = slowest.begin(); first != slowest.end(); first += steps)
     p.turns.push_back(spread_of({first, first + steps}).median);
   for (std::vector<double>& values : phases) p.phases.push_back(spread_of(std::move(values)));
-  if (comm.size() > 1) p.sum_seconds = spread_of(sums).median;
+  if (comm.size() > 1) {
+    p.sum_seconds = spread_of(sums).median;
+    p.work_seconds = spread_of(slowest_steps(all_ranks(comm, c.silent_times))).median;
+  }
   // The turn whose work took the middle time.
   std::sort(c.schedules.begin(), c.schedules.end(), [](const SumSchedule& a, const SumSchedule& b) {
     return a.backward_end + a.tail < b.backward_end + b.tail;
@@ -152,6 +178,21 @@ Speedup speedup(const std::vector<double>& base, const std::vector<double>& othe
   const double half = base.size() < 2 ? std::numeric_limits<double>::infinity()
                                       : student(base.size() - 1) * std::sqrt(squares / (n - 1) / n);
   return {std::exp(mean), std::exp(mean - half), std::exp(mean + half)};
+}
+
+double Profile::bound() const {
+  const double first = schedule.sums.empty() ? 0 : schedule.sums.front().after;
+  return std::max(work_seconds, first + raw_seconds + schedule.tail);
+}
+
+double Profile::hideable() const {
+  const double first = schedule.sums.empty() ? schedule.backward_end : schedule.sums.front().after;
+  return std::clamp(schedule.backward_end - first, 0.0, raw_seconds);
+}
+
+double Profile::hidden_share() const {
+  const double hidden = work_seconds + raw_seconds - step.median;
+  return hideable() > 0 ? std::clamp(hidden / hideable(), 0.0, 1.0) : 0;
 }
 
 double bus_bandwidth(const Comm& comm, std::int64_t bytes, double seconds) {

@@ -34,9 +34,17 @@ struct Profile {
   Spread step;                 // seconds; of a step, the slowest rank's
   std::vector<double> turns;   // the turns' median steps
   std::vector<Spread> phases;  // seconds, as kPhaseNames; over steps and ranks
-  double sum_seconds = 0;      // of a step's sum over the ranks, while training
-  SumSchedule schedule;        // rank 0's
-  double raw_seconds = 0;      // of the same sum with nothing beside it; both 0 on one rank
+  SumSchedule schedule;        // rank 0's, of steps that sum nothing
+  // On several ranks, else 0:
+  double sum_seconds = 0;   // of a step's sum over the ranks, while training
+  double raw_seconds = 0;   // of the same sum with nothing beside it
+  double work_seconds = 0;  // of a step that sums nothing; the slowest rank's
+
+  /// What a step takes at least: its work, or its work up to the first sum, the sums, and what follows.
+  double bound() const;
+  /// Of the sums, how much could run beside the work; and which share of that does. 0 where none can.
+  double hideable() const;
+  double hidden_share() const;
 };
 
 /// Trains the network of `config` under each budget for a few steps at a time, in turns, so that what else

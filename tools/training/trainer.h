@@ -75,6 +75,8 @@ class Trainer {
   TrainResult run();
   /// Trains for so many steps and does nothing else: for measuring.
   void run_steps(std::int64_t count);
+  /// Whether from now on steps do all but sum the gradient over the ranks: for measuring.
+  void set_silent(bool on) { reducer_.set_silent(on); }
 
  private:
   using Clock = std::chrono::steady_clock;
