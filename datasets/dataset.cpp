@@ -14,6 +14,7 @@
 #include "datasets/synthetic.h"
 #include "datasets/text.h"
 #include "runtime/config.h"
+#include "runtime/liveness.h"
 #include "runtime/storage.h"
 #include "runtime/text.h"
 
@@ -210,6 +211,7 @@ EncodedSets open_encoded_sets(std::string_view text) {
 }
 
 Dataset load_dataset(std::string_view text, const DatasetOptions& options) {
+  const Busy busy("reads the data");
   const Spec spec = parse_spec(text);
   const Format& format = find_format(spec);
   if (format.kind == Kind::text) return load_text(spec.detail, options);

@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/liveness.h"
+
 namespace ssn {
 namespace {
 
@@ -211,6 +213,7 @@ ImageExtent image_extent(File file, const std::string& name) {
 
 void decode(File file, const std::string& name, const Rectangle& region, const ImageExtent& least,
             Decoded& to) {
+  note_progress();
   if (is_png(file, name))
     PngReader(file, name).decode(region, to);
   else

@@ -10,6 +10,7 @@
 
 #include "runtime/config.h"
 #include "runtime/error.h"
+#include "runtime/liveness.h"
 
 // Format version 1: an HDF5 file. Its root has the attributes format = "shapeshifter-checkpoint",
 // format_version = 1 and program_version. A tensor is the dataset of its name; an attribute "a/b/c" is
@@ -109,6 +110,7 @@ void save_checkpoint(const std::string& path, const Archive& archive) {
 }
 
 Archive load_checkpoint(const std::string& path) {
+  const Busy busy("reads a checkpoint");
   Hdf5File file = Hdf5File::open(path);
   const bool ours = file.has_attribute("", "format") && file.attribute("", "format") == Attribute(kFormat);
   check(ours, "checkpoint", "{}: it is an HDF5 file, but not a checkpoint of this program", path);

@@ -45,8 +45,12 @@ struct ClockOffset {
 /// environment has SSN_SUM: window on one node, allreduce with one rank a node, else hierarchical.
 enum class SumPath { automatic, window, allreduce, hierarchical };
 
-/// The ranks of a run. All functions but rank, size, local_size, traffic and abort are collective: every rank
-/// calls the same ones in the same order with the same sizes, from one thread at a time.
+/// So that a run in which a rank hangs has ended within half a minute.
+inline constexpr double kHangTimeout = 25;
+
+/// The ranks of a run. All functions but rank, size, local_size, traffic, set_timeout and abort are
+/// collective: every rank calls the same ones in the same order with the same sizes, from one thread at a
+/// time.
 class Comm {
  public:
   Comm() = default;
@@ -111,6 +115,10 @@ class Comm {
 
   /// From messages to rank 0 and back; the fastest counts.
   virtual ClockOffset clock_offset() { return {}; }
+
+  /// Ends the run when a rank hangs for so many seconds while others wait for it (runtime/watchdog.h); 0:
+  /// never. kHangTimeout until it is called.
+  virtual void set_timeout(double /*seconds*/) {}
 
   /// What was handed over since the start.
   const CommTraffic& traffic() const { return traffic_; }

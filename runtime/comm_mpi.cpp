@@ -9,9 +9,11 @@
 
 #include "runtime/comm.h"
 #include "runtime/launcher.h"
+#include "runtime/liveness.h"
 #include "runtime/log.h"
 #include "runtime/mpi_check.h"
 #include "runtime/trace.h"
+#include "runtime/watchdog.h"
 #include "runtime/window.h"
 #include "runtime/wire.h"
 #include "runtime/worker.h"
@@ -22,6 +24,8 @@ namespace {
 /// A communicator is used by one thread only: those of the sums by MPI by the worker, the others by the
 /// caller.
 class MpiComm : public Comm {
+  using Operation = Watchdog::Operation;
+
  public:
   explicit MpiComm(SumPath path) {
     int provided = 0;
@@ -39,11 +43,16 @@ class MpiComm : public Comm {
     if (size_ > 1 && or_flags(provided < MPI_THREAD_MULTIPLE) == 0) worker_.emplace("communication");
     if (path_ == SumPath::hierarchical) join_peers();
     all_sum_.emplace(sum_comm_, worker());
+    if (worker_)
+      watchdog_.emplace();
+    else if (size_ > 1 && rank_ == 0)
+      warn("this MPI takes calls from one thread only: a rank that hangs will not be found");
   }
 
   /// Collective. Left by an exception, this rank ends the others: they could not follow.
   ~MpiComm() override {
     if (std::uncaught_exceptions() > 0) abort("left by an error", 1);
+    watchdog_.reset();
     worker_.reset();
     windows_.clear();
     for (MPI_Comm* comm : {&comm_, &node_comm_, &sum_comm_, &peer_comm_, &end_comm_}) {
@@ -63,6 +72,7 @@ class MpiComm : public Comm {
 
   Storage allocate(std::size_t bytes) override {
     if (size_ == 1 || path_ == SumPath::allreduce) return Storage::allocate(Device::cpu, bytes);
+    const Operation operation(watch(), "allocate");
     free_released_windows();
     if (or_flags(!Window::fits((bytes + 8192) * static_cast<std::size_t>(local_size_))) != 0) {
       if (rank_ == 0)
@@ -84,10 +94,21 @@ class MpiComm : public Comm {
     return true;
   }
 
-  void barrier() override { check_mpi(MPI_Barrier(comm_), "barrier"); }
-  void idle_barrier() override { sleep_until_all_are_here(comm_, -1, "barrier"); }
+  void barrier() override {
+    const Operation operation(watch(), "barrier");
+    check_mpi(MPI_Barrier(comm_), "barrier");
+  }
+  void idle_barrier() override {
+    const Operation operation(watch(), "barrier");
+    sleep_until_all_are_here(comm_, -1, "barrier");
+  }
+
+  void set_timeout(double seconds) override {
+    if (watchdog_) watchdog_->set_timeout(seconds);
+  }
 
   ClockOffset clock_offset() override {
+    const Operation operation(watch(), "clock");
     constexpr int kMessages = 20;
     ClockOffset best;
     for (int other = 1; other < size_; ++other) {
@@ -110,6 +131,9 @@ class MpiComm : public Comm {
   }
 
   std::optional<std::vector<std::string>> meet(std::string_view text, double seconds) override {
+    const Operation operation(seconds < 0 ? watch() : nullptr, "end of the run");
+    std::optional<Busy> ending;  // it ends the others itself
+    if (seconds >= 0) ending.emplace("ends with an error");
     if (!sleep_until_all_are_here(end_comm_, seconds, "end of the run")) return std::nullopt;
     constexpr std::size_t kText = 4000;
     std::vector<char> mine(kText + 1, '\0'), all((kText + 1) * static_cast<std::size_t>(size_));
@@ -128,6 +152,7 @@ class MpiComm : public Comm {
   /// network.
   void sum(std::int64_t, void* data, std::int64_t count, DType dtype) override {
     if (size_ == 1) return;
+    const Operation operation(watch(), "sum over ranks");
     auto* bytes = static_cast<std::byte*>(data);
     Window* window = window_of(bytes);
     if (window && path_ == SumPath::window)
@@ -139,6 +164,7 @@ class MpiComm : public Comm {
   }
   /// All, not only those up to the one asked for: whoever waits for one waits for the last.
   void finish(std::int64_t) override {
+    const Operation operation(watch(), "sum over ranks");
     if (peer_sum_) peer_sum_->wait();
     all_sum_->wait();
     if (unfinished_) unfinished_->fence();
@@ -146,6 +172,7 @@ class MpiComm : public Comm {
   }
 
   void broadcast_bytes(std::byte* data, std::size_t bytes, int root) override {
+    const Operation operation(watch(), "broadcast");
     for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
       const int n = static_cast<int>(std::min(kPieceBytes, bytes - at));
       check_mpi(MPI_Bcast(data + at, n, MPI_BYTE, root, comm_), "broadcast");
@@ -155,6 +182,7 @@ class MpiComm : public Comm {
   void gather_bytes(const std::byte* data, std::size_t bytes, std::byte* to, bool everywhere) override {
     check(bytes <= std::numeric_limits<int>::max(), "gather",
           "at most 2 GiB a rank can be gathered, found {} bytes", bytes);
+    const Operation operation(watch(), "gather");
     const int n = static_cast<int>(bytes);
     if (everywhere)
       check_mpi(MPI_Allgather(data, n, MPI_BYTE, to, n, MPI_BYTE, comm_), "gather");
@@ -163,6 +191,7 @@ class MpiComm : public Comm {
   }
 
   std::uint32_t or_flags(std::uint32_t flags) override {
+    const Operation operation(watch(), "agree");
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &flags, 1, MPI_UINT32_T, MPI_BOR, comm_), "agree");
     return flags;
   }
@@ -228,6 +257,7 @@ class MpiComm : public Comm {
     if (peer_comm_ != MPI_COMM_NULL) peer_sum_.emplace(peer_comm_, worker());
   }
 
+  Watchdog* watch() { return watchdog_ ? &*watchdog_ : nullptr; }
   Worker* worker() { return worker_ ? &*worker_ : nullptr; }
 
   DType wire_of(DType dtype) const { return dtype == DType::f32 ? wire_ : dtype; }
@@ -289,7 +319,8 @@ class MpiComm : public Comm {
   std::vector<SharedStorage> windows_;
   Window* unfinished_ = nullptr;  // its ranks write to each other until they meet
   std::optional<WireSum> all_sum_, peer_sum_;
-  std::optional<Worker> worker_;  // none where MPI does not take calls from several threads
+  std::optional<Worker> worker_;      // none where MPI does not take calls from several threads
+  std::optional<Watchdog> watchdog_;  // the same
 };
 
 }  // namespace

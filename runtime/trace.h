@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/config.h"
+#include "runtime/liveness.h"
 
 // Where the time goes: spans. runtime/trace_file.h writes those of all ranks as a file; in CUDA builds they
 // are NVTX ranges as well.
@@ -46,6 +47,7 @@ class Span {
  public:
   explicit Span(const char* name, std::int64_t bytes = 0) {
     if constexpr (build::has_cuda) detail::open_range(name);
+    note_progress();
     if (detail::g_trace_on.load(std::memory_order_relaxed)) [[unlikely]] {
       name_ = name;
       bytes_ = bytes;

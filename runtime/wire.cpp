@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/bf16.h"
+#include "runtime/liveness.h"
 #include "runtime/trace.h"
 
 namespace ssn {
@@ -209,6 +210,7 @@ bool WireSum::advance(Piece& piece) {
 }
 
 void WireSum::finish(Piece& piece) {
+  note_progress();
   Sum& sum = *piece.sum;
   const auto size = static_cast<std::int64_t>(size_of(sum.dtype));
   if (sum.wire != sum.dtype)

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "datasets/image_pack.h"
+#include "runtime/liveness.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 #include "runtime/progress.h"
@@ -106,6 +107,7 @@ int pack(Comm& comm, const Arguments& arguments) {
   const std::int64_t shards = choose_shards(*sets.train, given);
   prepare(comm, out, data, overwrite);
 
+  std::optional<Busy> busy("packs images");
   std::vector<double> sums(6);  // train images, val images, bytes, resized, left out, files
   std::int64_t turn = 0;        // of the ranks, in both parts together
   for (const auto& [part, images] : {std::pair("train", sets.train), std::pair("val", sets.test)}) {
@@ -120,6 +122,7 @@ int pack(Comm& comm, const Arguments& arguments) {
            static_cast<double>(done.bytes) / 1e6);
     }
   }
+  busy.reset();
   comm.sum_in_rank_order(sums);
   const auto sum = [&](int i) { return static_cast<std::int64_t>(sums[i]); };
   check(sum(0) > 0 && sum(1) > 0, "pack", "no {} images are left: all are damaged",

@@ -171,8 +171,9 @@ std::vector<std::string> common_ground(const TrainCommand& command, const Datase
   std::vector<std::string> all = {
       fmt::format("{} training and {} test samples of {}", dataset.train->size(), dataset.test->size(),
                   dataset.facts.input.text()),
-      fmt::format("--epochs {} --micro-batches {} --eval-every {} --patience {} --stop-after {}", c.epochs,
-                  c.micro_batches, c.eval_every, c.patience, command.run.stop_after),
+      fmt::format("--epochs {} --micro-batches {} --eval-every {} --patience {} --stop-after {} --timeout {}",
+                  c.epochs, c.micro_batches, c.eval_every, c.patience, command.run.stop_after,
+                  command.run.timeout),
       fmt::format("--overlap {} --bucket {}", c.overlap, c.bucket)};
   for (const auto& [name, value] : identity(c)) all.push_back(fmt::format("--{} {}", name, value));
   const auto names = [&](const char* what, const std::vector<std::string>& list) {
@@ -286,6 +287,7 @@ int train(Comm& comm, const Arguments& arguments) {
   auto& [config, run, options, checkpoint] = command;
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
   set_log({.rank = comm.rank(), .quiet = run.quiet});
+  comm.set_timeout(run.timeout);
   if (!run.resume.empty()) take_up(command, arguments);
   const Device device = choose_device(config.device);
   ClockOffset clock;

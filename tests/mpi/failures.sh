@@ -12,9 +12,9 @@ expect() {
   local rc=$? found
   found=$(grep -cxF -- "$line" "$output")
   local all
-  all=$(grep -c '^error' "$output")
+  all=$(grep -cE '^(error|warning)' "$output")
   if [[ $rc != "$code" || $found != "$times" || $all != "$times" ]]; then
-    echo "FAILED: $way: exit code $rc (expected $code), '$line' $found times (expected $times) of $all errors"
+    echo "FAILED: $way: exit code $rc (expected $code), '$line' $found times (expected $times) of $all messages"
     cat "$output"
     failed=1
   else
@@ -27,8 +27,21 @@ expect 75 0 error stopped
 expect 2 1 "error: [budget] it is -1" "usage on all"
 expect 1 1 "error: [read] no such file" "error on all"
 expect 1 1 "error on rank 1: out of luck" "one while others sum"
+expect 1 1 "error on rank 1: out of luck" "one while others sum" SSN_SUM=allreduce
 expect 1 1 "error on rank 2: [write] the disk is full" "one before the end"
 expect 1 1 "error on rank 0: [write] the disk is full" "one while others compute"
 expect 134 0 error "one dies"
 expect 2 1 "error: [start MPI] SSN_SUM must be window, allreduce or hierarchical, found 'ring'" none SSN_SUM=ring
+
+# Ranks that hang, with a timeout of 2 s.
+waits() { echo "error: $1 not come to 'sum over ranks' for 2 s: $2; $3 in 'sum over ranks'"; }
+alive="alive, but it does not get on" lifeless="no sign of life (stopped, dead or cut off)"
+for sum in window allreduce; do
+  expect 1 1 "$(waits 'rank 1 has' "$alive" 'ranks 0, 2 wait')" "one sleeps" SSN_SUM=$sum
+  expect 1 1 "$(waits 'ranks 1, 2 have' "$lifeless" 'rank 0 waits')" "two stop" SSN_SUM=$sum
+done
+expect 1 1 "$(waits 'rank 1 has' "$alive" 'ranks 0, 2 wait')" "one loops"
+expect 1 1 "$(waits 'rank 0 has' "$lifeless" 'rank 1 waits')" "the first stops"
+expect 0 1 "warning: rank 0 writes files for 2 s, and the others wait for it" "one is busy"
+expect 0 0 warning "one computes"
 exit $failed

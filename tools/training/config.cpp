@@ -174,6 +174,10 @@ void add_run_options(Options& options, RunConfig& run) {
            "save and end after this step, counted from the first epoch", at_least(1))
       .flag_only()
       .show_default("")
+      .add("timeout", run.timeout, "SECONDS",
+           "end the run when a rank does not get on for so long while others wait for it; 0: never",
+           at_least(0))
+      .flag_only()
       .add("trace", run.trace, "FILE",
            "write where the time of all ranks went from the start, at most half a million spans, for "
            "ui.perfetto.dev")

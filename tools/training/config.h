@@ -61,6 +61,7 @@ struct RunConfig {
   std::string out, resume, trace;
   bool overwrite = false, json = false, quiet = false;
   std::int64_t stop_after = 0;
+  double timeout = kHangTimeout;
 };
 
 void add_network_options(Options& options, TrainConfig& config);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/conv.h"
+#include "runtime/liveness.h"
 #include "runtime/log.h"
 #include "runtime/trace.h"
 
@@ -216,6 +217,7 @@ void on_root(Comm& comm, const std::function<void()>& f) {
   std::exception_ptr error;
   std::string text;
   if (comm.rank() == 0) {
+    const Busy busy("does its own work");
     try {
       f();
     } catch (const std::exception& e) {
