@@ -68,8 +68,9 @@ struct WireSum::Piece {
   std::byte* data;              // of the piece, as it travels: the sum's or `half`
   std::vector<bf16> half;       // the piece rounded
   std::vector<std::byte> rows;  // this rank's slice, of every rank
-  std::vector<MPI_Request> requests;
-  bool spreading = false;  // the sums, after the slices
+  int open = 0;                 // messages that have not arrived
+  bool spreading = false;       // the sums, after the slices
+  bool summed = false;
 
   /// Bytes [begin, end) of rank r's slice.
   std::pair<std::int64_t, std::int64_t> slice(std::int64_t r, std::int64_t ranks) const {
@@ -110,32 +111,22 @@ void WireSum::wait() {
 void WireSum::drain() {
   using namespace std::chrono_literals;
   for (;;) {
-    bool moved = begin_pieces();
-    for (auto piece = flying_.begin(); piece != flying_.end();) {
-      const bool arrived = advance(*piece);
-      moved = moved || arrived;
-      if (arrived && !piece->spreading) {
-        finish(*piece);
-        piece = flying_.erase(piece);
-      } else {
-        ++piece;
-      }
-    }
-    if (flying_.empty() && !moved) return;
-    if (!moved && hurry_)
+    begin_pieces();
+    if (flying_.empty()) return;
+    if (look()) continue;
+    if (hurry_)
       std::this_thread::yield();
-    else if (!moved)
-      std::this_thread::sleep_for(20us);
+    else
+      std::this_thread::sleep_for(50us);
   }
 }
 
-/// As many as may be on their way. Whether there was one.
-bool WireSum::begin_pieces() {
+/// As many as may be on their way.
+void WireSum::begin_pieces() {
   {
     const std::lock_guard lock(mutex_);
     for (; !started_.empty(); started_.pop_front()) waiting_.push_back(std::move(started_.front()));
   }
-  bool any = false;
   const auto most = static_cast<std::size_t>(std::max<std::int64_t>(2, kBytesInFlight / piece_bytes_));
   while (!waiting_.empty() && flying_.size() < most) {
     const std::shared_ptr<Sum>& sum = waiting_.front();
@@ -145,9 +136,54 @@ bool WireSum::begin_pieces() {
     sum->begun += n;
     exchange(flying_.back());
     if (sum->begun == sum->count) waiting_.pop_front();
-    any = true;
   }
-  return any;
+}
+
+/// Whether a message has arrived. Pieces whose messages all have go on.
+bool WireSum::look() {
+  int count = 0;
+  arrived_.resize(requests_.size());
+  check_mpi(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, arrived_.data(),
+                         MPI_STATUSES_IGNORE),
+            "sum over ranks");
+  if (count <= 0) return false;
+  std::vector<Piece*> ready;
+  for (int i = 0; i < count; ++i) {
+    Piece* const piece = owners_[static_cast<std::size_t>(arrived_[static_cast<std::size_t>(i)])];
+    if (--piece->open == 0) ready.push_back(piece);
+  }
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    requests_[left] = requests_[i];
+    owners_[left++] = owners_[i];
+  }
+  requests_.resize(left);
+  owners_.resize(left);
+  for (Piece* piece : ready) {
+    if (piece->spreading)
+      finish(*piece);
+    else
+      add_and_spread(*piece);
+  }
+  flying_.remove_if([](const Piece& piece) { return piece.summed; });
+  return true;
+}
+
+void WireSum::send(Piece& piece, const std::byte* data, std::int64_t bytes, std::int64_t to, int tag) {
+  ++piece.open;
+  owners_.push_back(&piece);
+  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, static_cast<int>(to), tag, comm_,
+                      &requests_.emplace_back(MPI_REQUEST_NULL)),
+            "sum over ranks");
+}
+
+void WireSum::receive(Piece& piece, std::byte* data, std::int64_t bytes, std::int64_t from, int tag) {
+  ++piece.open;
+  owners_.push_back(&piece);
+  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, static_cast<int>(from), tag, comm_,
+                      &requests_.emplace_back(MPI_REQUEST_NULL)),
+            "sum over ranks");
 }
 
 /// Sends every rank its slice.
@@ -164,25 +200,14 @@ void WireSum::exchange(Piece& piece) {
   for (std::int64_t k = 1; k < ranks_; ++k) {
     const std::int64_t to = (rank_ + k) % ranks_, from = (rank_ - k + ranks_) % ranks_;
     const auto [first, last] = piece.slice(to, ranks_);
-    check_mpi(MPI_Irecv(piece.rows.data() + from * (end - begin), static_cast<int>(end - begin), MPI_BYTE,
-                        static_cast<int>(from), piece.tag, comm_, &piece.requests.emplace_back()),
-              "sum over ranks");
-    check_mpi(MPI_Isend(piece.data + first, static_cast<int>(last - first), MPI_BYTE, static_cast<int>(to),
-                        piece.tag, comm_, &piece.requests.emplace_back()),
-              "sum over ranks");
+    receive(piece, piece.rows.data() + from * (end - begin), end - begin, from, piece.tag);
+    send(piece, piece.data + first, last - first, to, piece.tag);
   }
 }
 
-/// Whether the messages have arrived. If these were slices, the sum is on its way now.
-bool WireSum::advance(Piece& piece) {
-  int arrived = 0;
-  check_mpi(MPI_Testall(static_cast<int>(piece.requests.size()), piece.requests.data(), &arrived,
-                        MPI_STATUSES_IGNORE),
-            "sum over ranks");
-  if (!arrived) return false;
-  piece.requests.clear();
-  piece.spreading = !piece.spreading;
-  if (!piece.spreading) return true;
+/// The slices have come: sends every rank the sum of this rank's.
+void WireSum::add_and_spread(Piece& piece) {
+  piece.spreading = true;
   const auto [begin, end] = piece.slice(rank_, ranks_);
   std::byte* const own = piece.data + begin;
   const auto add = [&, bytes = end - begin]<class T>(T* sum) {
@@ -199,18 +224,14 @@ bool WireSum::advance(Piece& piece) {
   for (std::int64_t k = 1; k < ranks_; ++k) {
     const std::int64_t to = (rank_ + k) % ranks_, from = (rank_ - k + ranks_) % ranks_;
     const auto [first, last] = piece.slice(from, ranks_);
-    check_mpi(MPI_Irecv(piece.data + first, static_cast<int>(last - first), MPI_BYTE, static_cast<int>(from),
-                        piece.tag + 1, comm_, &piece.requests.emplace_back()),
-              "sum over ranks");
-    check_mpi(MPI_Isend(own, static_cast<int>(end - begin), MPI_BYTE, static_cast<int>(to), piece.tag + 1,
-                        comm_, &piece.requests.emplace_back()),
-              "sum over ranks");
+    receive(piece, piece.data + first, last - first, from, piece.tag + 1);
+    send(piece, own, end - begin, to, piece.tag + 1);
   }
-  return true;
 }
 
 void WireSum::finish(Piece& piece) {
   note_progress();
+  piece.summed = true;
   Sum& sum = *piece.sum;
   const auto size = static_cast<std::int64_t>(size_of(sum.dtype));
   if (sum.wire != sum.dtype)

@@ -48,9 +48,12 @@ class WireSum {
   struct Piece;
 
   void drain();
-  bool begin_pieces();
+  void begin_pieces();
+  bool look();
   void exchange(Piece& piece);
-  bool advance(Piece& piece);
+  void add_and_spread(Piece& piece);
+  void send(Piece& piece, const std::byte* data, std::int64_t bytes, std::int64_t to, int tag);
+  void receive(Piece& piece, std::byte* data, std::int64_t bytes, std::int64_t from, int tag);
   void finish(Piece& piece);
 
   MPI_Comm comm_;
@@ -63,6 +66,9 @@ class WireSum {
   // The worker's.
   std::deque<std::shared_ptr<Sum>> waiting_;  // of which some elements are not on their way yet
   std::list<Piece> flying_;
+  std::vector<MPI_Request> requests_;  // of all pieces: one look makes progress for all
+  std::vector<Piece*> owners_;         // of the requests
+  std::vector<int> arrived_;
   int pieces_ = 0;               // so far, modulo the tags in use
   std::int64_t busy_until_ = 0;  // where the last sum's span ended
 };
