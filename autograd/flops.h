@@ -3,8 +3,8 @@
 
 namespace ssn {
 
-/// While one lives, convolutions and matrix products of this thread add to it what their forward takes: a
-/// multiplication and an addition are two FLOPs.
+/// While one lives, convolutions and matrix products of this thread add to it what they take, in forward and
+/// backward: a multiplication and an addition are two FLOPs.
 class FlopCounter {
  public:
   FlopCounter();

@@ -55,6 +55,7 @@ void run_conv(Where where, const Tensor& like, const kernels::ConvGeometry& g, F
 void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var& x, const Var& w) {
   // The weight's gradient first: its sum over the ranks can start while the input's is computed.
   if (w.wants_grad()) {
+    count_multiply_adds(g.n * g.out_h() * g.out_w() * w.size());
     const Tensor xv = x.value(), gw = Tensor::empty(w.shape(), w.dtype(), w.device());
     run_conv("conv2d backward weight", gy, g, [&]<class T>(auto& q, void* workspace) {
       kernels::conv_backward_weight<T>(q, g, xv.data<T>(), gy.data<T>(), gw.data<Wider<T>>(), workspace);
@@ -62,6 +63,7 @@ void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var
     w.add_grad(gw);
   }
   if (x.wants_grad()) {
+    count_multiply_adds(g.n * g.out_h() * g.out_w() * w.size());
     const Tensor wv = w.value(), gx = Tensor::empty(x.shape(), x.dtype(), x.device());
     run_conv("conv2d backward data", gy, g, [&]<class T>(auto& q, void* workspace) {
       kernels::conv_backward_data<T>(q, g, gy.data<T>(), wv.data<Wider<T>>(), gx.data<T>(), workspace);
@@ -97,6 +99,7 @@ void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose
 }
 /// Adds op(gy) b to x's gradient: where there is one, as of parameters, in its memory.
 void add_product(const Tensor& gy, bool transpose, const Tensor& b, const Var& x) {
+  count_multiply_adds(gy.size() * b.shape()[1]);
   if (x.grad()) return multiply(gy, transpose, b, false, {}, x.grad_buffer(), true);
   const Tensor gx = Tensor::empty(x.shape(), x.dtype(), x.device());
   multiply(gy, transpose, b, false, {}, gx, false);

@@ -177,6 +177,7 @@ Var attention(const Var& q, const Var& k, const Var& v, const Tensor& lengths, c
   return Var::result(std::move(y), {q, k, v}, [=](const Tensor& gy, std::span<const Var> in) {
     Tensor grads[3];
     for (int i = 0; i < 3; ++i) grads[i] = Tensor::empty(in[i].shape(), gy.dtype(), gy.device());
+    count_multiply_adds(5 * gy.size() * shape.keys);  // the scores again, and two products' gradients
     if (gy.size() > 0) {
       const Tensor workspace = attention_workspace(gy, shape);
       dispatch_mixed_cpu(gy.device(), gy.dtype(), "attention backward", [&]<class T>(auto& queue) {

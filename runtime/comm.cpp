@@ -18,11 +18,11 @@ void Comm::count(Traffic& traffic, std::size_t bytes) {
 }
 
 std::int64_t Comm::payload(std::int64_t count, DType dtype) const {
-  return size_ == 1 ? 0 : count * static_cast<std::int64_t>(size_of(dtype == DType::f32 ? wire_ : dtype));
+  return count * static_cast<std::int64_t>(size_of(dtype == DType::f32 ? wire_ : dtype));
 }
 
 SumHandle Comm::start(void* data, std::int64_t count, DType dtype) {
-  const std::int64_t bytes = payload(count, dtype);
+  const std::int64_t bytes = size_ == 1 ? 0 : payload(count, dtype);
   this->count(traffic_.sum, static_cast<std::size_t>(bytes));
   const SumHandle handle{++started_, bytes};
   if (count > 0) sum(handle.id, data, count, dtype);

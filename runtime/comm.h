@@ -87,7 +87,7 @@ class Comm {
   /// each rank's (hierarchical: each node's) values and their sum, added in f32 (wire.h). False, and f32 it
   /// stays, where nothing travels: on one rank, and where all share memory. Every rank asks for the same.
   virtual bool set_wire(DType wire) = 0;
-  /// Bytes that a rank hands over for a sum of so many elements, 0 on one rank.
+  /// Bytes that a rank of several hands over for a sum of so many elements.
   std::int64_t payload(std::int64_t count, DType dtype) const;
 
   /// Copies the root's bytes to all ranks.

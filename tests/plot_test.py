@@ -218,6 +218,24 @@ class Tables(Sandbox):
             )
 
 
+class Steps(Sandbox):
+    def step(self, ranks, budget):
+        return {"ranks": ranks, "budget": budget, "step_seconds": 2, "exposed_seconds": 0.5, "speedup": 1}
+
+    def test_draws_budgets_over_ranks(self):
+        steps = [self.step(ranks, budget) for ranks in (64, 1) for budget in ("dense", "10%")]
+        path = self.write("s.json", json.dumps({"steps": steps}))
+        self.assertEqual([step["ranks"] for step in plot.read_steps(path)["10%"]], [1, 64])
+        self.draws("simulate", path)
+
+    def test_wrong_files(self):
+        out = self.place / "out.png"
+        for text in ("", "[]", "{}", '{"steps": 3}', '{"steps": [{"budget": "dense", "ranks": 2}]}'):
+            said = self.run_it("simulate", self.write("s.json", text), out, code=2)
+            self.assertIn("is not what `ssn simulate --json` prints", said)
+        self.assertIn("has no steps", self.run_it("simulate", self.write("s.json", '{"steps": []}'), out, code=2))
+
+
 class Program(unittest.TestCase):
     def test_says_what_is_wrong(self):
         done = subprocess.run([sys.executable, TOOL, "table", "none.csv", "out.png"], capture_output=True, text=True)

@@ -1,5 +1,6 @@
 #include "tools/training/simulate.h"
 
+#include "layers/models/outline.h"
 #include "tests/training_run.h"
 
 namespace ssn {
@@ -7,28 +8,65 @@ namespace {
 
 const Cluster kPlain{.network = {1e-3, 1e6}};  // 1 ms and 1 MB/s
 
-TEST(Simulate, SumsAsTheFormulasSay) {
-  EXPECT_EQ(sum_seconds(kPlain, 1, 1e6), 0);
-  EXPECT_NEAR(sum_seconds(kPlain, 2, 1e6), 2 * (1e-3 + 0.5), 1e-12);
-  EXPECT_NEAR(sum_seconds(kPlain, 4, 1e6), 6 * (1e-3 + 0.25), 1e-12);
-  Cluster tree = kPlain;
-  tree.algorithm = SumAlgorithm::tree;
-  EXPECT_NEAR(sum_seconds(tree, 8, 1e6), 2 * (3e-3 + 1), 1e-12);
+double busy(const Cluster& cluster, std::int64_t ranks, double bytes) {
+  return sum_time(cluster, ranks, bytes).busy;
 }
 
-TEST(Simulate, PiecesPayTheLatencyEach) {
-  Cluster pieces = kPlain;
-  pieces.piece = 400'000;
-  EXPECT_NEAR(sum_seconds(pieces, 2, 1e6), 2 * 2 * (1e-3 + 0.2) + 2 * (1e-3 + 0.1), 1e-12);
+TEST(Simulate, SumsAsTheFormulasSay) {
+  EXPECT_EQ(busy(kPlain, 1, 1e6), 0);
+  EXPECT_NEAR(busy(kPlain, 4, 1e6), 6 * 0.25, 1e-12);
+  EXPECT_NEAR(sum_time(kPlain, 4, 1e6).delay, 2e-3, 1e-12)
+      << "the next sum does not wait for messages to land";
+  Cluster ring = kPlain;
+  ring.algorithm = SumAlgorithm::ring;
+  EXPECT_EQ(busy(ring, 1, 1e6), 0);
+  EXPECT_NEAR(busy(ring, 2, 1e6), 2 * (1e-3 + 0.5), 1e-12);
+  EXPECT_NEAR(busy(ring, 4, 1e6), 6 * (1e-3 + 0.25), 1e-12);
+  Cluster tree = kPlain;
+  tree.algorithm = SumAlgorithm::tree;
+  EXPECT_NEAR(busy(tree, 8, 1e6), 2 * (3e-3 + 1), 1e-12);
 }
 
 TEST(Simulate, RanksOfANodeShareItsLink) {
   Cluster nodes = kPlain;
   nodes.ranks_per_node = 4;
   nodes.node = {0, 1e9};
-  EXPECT_NEAR(sum_seconds(nodes, 4, 1e6), 6 * 0.25e-3, 1e-12) << "one node needs no network";
+  EXPECT_NEAR(busy(nodes, 4, 1e6), 6 * 0.25e-3, 1e-12) << "one node needs no network";
+  EXPECT_NEAR(busy(nodes, 8, 1e6), 6 * 0.25e-3 + 2 * 0.5, 1e-12);
   nodes.algorithm = SumAlgorithm::hierarchical;
-  EXPECT_NEAR(sum_seconds(nodes, 8, 1e6), 6 * 0.25e-3 + 2 * (1e-3 + 0.5), 1e-12);
+  EXPECT_NEAR(busy(nodes, 8, 1e6), 6 * 0.25e-3 + 2 * (1e-3 + 0.5), 1e-12);
+  nodes.algorithm = SumAlgorithm::ring;
+  EXPECT_NEAR(busy(nodes, 8, 1e6), 14 * (1e-3 + 0.125), 1e-12);
+}
+
+TEST(Simulate, SumsSlowTheWorkBesideThem) {
+  // From 0.1 s on a sum of 0.1 s; the work of 0.4 s that is left goes on at two thirds of its speed.
+  Cluster cluster{.network = {0, 1e6}, .interference = 0.5};
+  const SumSchedule schedule{{{0.1, 100'000}}, 0.5, 0.02};
+  EXPECT_NEAR(simulate_step(cluster, 2, schedule).seconds, 0.52 + 0.1 / 3, 1e-12);
+  // A sum that ends after the work: all of it is slowed.
+  cluster.network.bandwidth = 1e5;
+  EXPECT_NEAR(simulate_step(cluster, 2, schedule).exposed, 1 - 0.6, 1e-12);
+}
+
+TEST(Simulate, ModelledStepsHaveTheFlopsOfTheirLayers) {
+  const Arguments arguments = {"--quiet",   "--model",  "wrn-10-1", "--data",   "synthetic:3x32x32x10x1000",
+                               "--batch",   "8",        "--json",   "--bucket", "1",
+                               "--budgets", "dense,5%", "--tflops", "0.001",    "--gbs",
+                               "1000000"};
+  const auto out = nlohmann::json::parse(test::output_of(profile, arguments));
+  const double forward = 8 * forward_flops("wrn-10-1", {3, 32, 32, 10});
+  const auto& dense = out["budgets"][0]["schedule"];
+  const double first = 8 * 2.0 * 32 * 32 * 16 * 27;  // the images want no gradient
+  EXPECT_NEAR(dense["backward_end"].get<double>(), (3 * forward - first) / 1e9, 1e-9);
+  EXPECT_GT(dense["sums"].size(), 3u);
+  EXPECT_GT(dense["sums"][0]["after"].get<double>(), forward / 1e9);
+  std::int64_t bytes = 0;
+  for (const auto& sum : dense["sums"]) bytes += sum["bytes"].get<std::int64_t>();
+  EXPECT_EQ(bytes, 4 * out["budgets"][0]["parameters"].get<std::int64_t>());
+  EXPECT_LT(dense["sums"][0]["after"], out["budgets"][1]["schedule"]["sums"][0]["after"])
+      << "what all layers share is complete later";
+  EXPECT_TRUE(test::has(test::refusal(profile, {"--tflops", "1"}), "--json"));
 }
 
 TEST(Simulate, SumsHideBehindWorkUntilItIsDone) {

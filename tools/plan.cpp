@@ -7,23 +7,6 @@
 #include "tools/training/task.h"
 
 namespace ssn {
-namespace {
-
-/// The network's input: of the data, unless flags say otherwise.
-InputShape input_of(const TrainConfig& config, const KnownSet& known, std::int64_t classes) {
-  InputShape input = known.input;
-  if (input.length > 0) return input;
-  if (!config.input.empty()) input.size = ImageSize::parse(config.input);
-  if (classes > 0) input.classes = classes;
-  check_usage(
-      input.size.channels > 0 && input.classes > 0, "plan",
-      "only the files tell the shape of {}: give --input CxHxW and --classes N, or for text --vocab-size "
-      "N or --vocab FILE",
-      config.data);
-  return input;
-}
-
-}  // namespace
 
 int plan(Comm& comm, const Arguments& arguments) {
   TrainConfig config;
@@ -45,7 +28,7 @@ int plan(Comm& comm, const Arguments& arguments) {
   read_mapping_file(comm, config);
   const KnownSet known = known_set(config.data, dataset_options(comm, config, options)).value_or(KnownSet{});
   if (!options.given("batch") && known.samples > 0) config.batch = usual_batch(known.samples);
-  const InputShape input = input_of(config, known, classes);
+  const InputShape input = planned_input(config, known, classes);
   const Model model(config, input, Device::cpu);
   const Plan& plan = model.plan();
   const Cost costs = cost(plan, states_of(value_named<OptimizerKind>(config.optimizer)) + (config.ema > 0));

@@ -1,6 +1,7 @@
 #include "tools/training/profile.h"
 #include "runtime/log.h"
 #include "tools/commands.h"
+#include "tools/training/modelled.h"
 
 namespace ssn {
 namespace {
@@ -11,6 +12,7 @@ struct ProfileCommand {
   TrainConfig config;
   ProfileOptions times;
   std::string budgets = "dense,10%";
+  double tflops = 0, gbs = 800;
   bool json = false, quiet = false;
   Options options{
       "ssn profile",
@@ -31,6 +33,14 @@ struct ProfileCommand {
         .flag_only()
         .add("trace", times.trace, "FILE",
              "write the steps of each budget's last turn, of all ranks, for ui.perfetto.dev")
+        .flag_only()
+        .add("tflops", tflops, "X",
+             "measure nothing: take the work's time from its FLOPs, on a processor that sustains X 10^12 a "
+             "second; a rank, with --json, for ssn simulate",
+             at_least(0))
+        .flag_only()
+        .show_default("")
+        .add("gbs", gbs, "X", "with --tflops: 10^9 bytes a second of its memory", above(0))
         .flag_only()
         .add("json", json, "print the result as one JSON object")
         .flag_only()
@@ -147,11 +157,24 @@ Json to_json(const Comm& comm, const TrainConfig& config, const ProfileOptions& 
   return out;
 }
 
+/// With --tflops.
+int model_profiles(Comm& comm, ProfileCommand& command, const std::vector<std::string>& budgets) {
+  TrainConfig& config = command.config;
+  check_usage(command.json && comm.size() == 1, "profile",
+              "--tflops describes a rank's step for ssn simulate: give --json, and start one rank");
+  const KnownSet known =
+      known_set(config.data, dataset_options(comm, config, command.options)).value_or(KnownSet{});
+  const std::vector<Profile> profiles =
+      model_steps(config, budgets, planned_input(config, known), {1e12 * command.tflops, 1e9 * command.gbs});
+  print_result(comm, to_json(comm, config, command.times, profiles).dump());
+  return 0;
+}
+
 }  // namespace
 
 int profile(Comm& comm, const Arguments& arguments) {
   ProfileCommand command;
-  auto& [config, times, budgets, json, quiet, options] = command;
+  auto& [config, times, budgets, tflops, gbs, json, quiet, options] = command;
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
   set_log({.rank = comm.rank(), .quiet = quiet});
   check_usage(!options.given("budget"), "profile", "give all budgets in one list: --budgets dense,{}",
@@ -162,6 +185,7 @@ int profile(Comm& comm, const Arguments& arguments) {
   const std::vector<std::string> list = listed(budgets);
   choose_device(config.device);
   read_mapping_file(comm, config);
+  if (tflops > 0) return model_profiles(comm, command, list);
   const Dataset dataset = load_dataset(config.data, dataset_options(comm, config, options));
   use_defaults_of(dataset, options, config);
   check_parts(comm, config, dataset.train->size());

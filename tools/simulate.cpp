@@ -13,10 +13,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct SimulateCommand {
-  std::string file, network = "1gbit", node = "none", algorithm = "ring",
+  std::string file, network = "1gbit", node = "none", algorithm = "direct",
                     ranks = "1,2,4,8,16,32,64,128,256,512,1024,2048,4096";
   Cluster cluster;
-  std::int64_t piece = 256;
   bool overlap = true, json = false;
   Options options{
       "ssn simulate",
@@ -35,11 +34,12 @@ struct SimulateCommand {
         .show_default("2us,20GB")
         .add("ranks-per-node", cluster.ranks_per_node, "N", "ranks of a node, which share its link",
              between(1, 1024))
-        .add("algorithm", algorithm, "NAME", "of the sums", {"ring", "tree", "hierarchical"})
-        .add("piece", piece, "KIB", "summed one after another; 0: a whole bucket at once",
-             between(0, 1 << 22))
+        .add("algorithm", algorithm, "NAME", "of the sums; direct is that of ssn train",
+             names_of<SumAlgorithm>())
         .add("speed", cluster.speed, "X", "of the processors, as a multiple of those that were profiled",
              above(0))
+        .add("interference", cluster.interference, "X",
+             "share by which the step's own work lasts longer while a sum is under way", at_least(0))
         .add("overlap", overlap, "sums run while backward goes on")
         .add("ranks", ranks, "N,N,...", "how many, at most 4096 each")
         .add("json", json, "print the result as one JSON object");
@@ -163,10 +163,7 @@ int simulate(Comm& comm, const Arguments& arguments) {
   Cluster& cluster = command.cluster;
   cluster.network = parse_link(command.network, "network");
   if (command.node != "none") cluster.node = parse_link(command.node, "node");
-  cluster.algorithm = command.algorithm == "ring"   ? SumAlgorithm::ring
-                      : command.algorithm == "tree" ? SumAlgorithm::tree
-                                                    : SumAlgorithm::hierarchical;
-  cluster.piece = command.piece << 10;
+  cluster.algorithm = value_named<SumAlgorithm>(command.algorithm);
   const std::vector<std::int64_t> ranks = parse_ranks(command.ranks);
   Recording recording = read_recording(command.file);
   if (!command.overlap)

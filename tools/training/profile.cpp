@@ -35,11 +35,6 @@ struct Contestant {
     trainer.emplace(comm, model,
                     Trainer::Setup{.config = config, .dataset = dataset, .train = dataset.train});
   }
-  static TrainConfig with_budget(TrainConfig config, const std::string& budget) {
-    config.budget = budget;
-    config.epochs = std::numeric_limits<std::int32_t>::max();
-    return config;
-  }
 
   TrainConfig config;
   Model model;
@@ -198,6 +193,13 @@ double Profile::hidden_share() const {
 double bus_bandwidth(const Comm& comm, std::int64_t bytes, double seconds) {
   const double share = 2.0 * (comm.size() - 1) / comm.size();
   return seconds > 0 ? share * static_cast<double>(bytes) / seconds : 0;
+}
+
+TrainConfig with_budget(TrainConfig config, const std::string& budget) {
+  config.budget = budget;
+  config.epochs = std::numeric_limits<std::int32_t>::max();
+  if (budget == "dense") config.mapping = "single", config.groups = 0, config.labels = {};
+  return config;
 }
 
 std::vector<Profile> profile_steps(Comm& comm, const TrainConfig& config,

@@ -47,6 +47,9 @@ struct Profile {
   double hidden_share() const;
 };
 
+/// `config` with this budget; the mapping, with which dense would be a UsageError, is for the others.
+TrainConfig with_budget(TrainConfig config, const std::string& budget);
+
 /// Trains the network of `config` under each budget for a few steps at a time, in turns, so that what else
 /// the machine does meets all alike. Collective.
 std::vector<Profile> profile_steps(Comm& comm, const TrainConfig& config,

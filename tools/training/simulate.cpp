@@ -13,13 +13,15 @@ double tree(const Link& link, double n, double bytes) {
   return n < 2 ? 0 : 2 * (std::ceil(std::log2(n)) * link.latency + bytes / link.bandwidth);
 }
 
-double piece_seconds(const Cluster& c, double ranks, double bytes) {
-  const double local = std::min(ranks, static_cast<double>(c.ranks_per_node)),
-               nodes = std::ceil(ranks / local);
-  if (nodes == 1)
-    return c.algorithm == SumAlgorithm::tree ? tree(c.node, ranks, bytes) : ring(c.node, ranks, bytes);
+/// Two exchanges of parts, each with one message's latency, which the next sum does not wait for.
+SumTime direct(const Link& link, double n, double bytes) {
+  if (n < 2) return {};
+  return {2 * (n - 1) / n * bytes / link.bandwidth, 2 * link.latency};
+}
+
+double serial_seconds(const Cluster& c, double ranks, double local, double nodes, double bytes) {
   if (c.algorithm == SumAlgorithm::tree) return tree(c.network, nodes, bytes) + tree(c.node, local, bytes);
-  if (c.algorithm == SumAlgorithm::hierarchical)
+  if (nodes == 1 || c.algorithm == SumAlgorithm::hierarchical)
     return ring(c.node, local, bytes) + ring(c.network, nodes, bytes);
   if (local == 1) return ring(c.network, nodes, bytes);
   // One ring through all ranks: of a node's links to the network, one carries it, at the pace of the slower
@@ -46,22 +48,31 @@ const std::vector<NamedLink>& known_links() {
   return links;
 }
 
-double sum_seconds(const Cluster& cluster, std::int64_t ranks, double bytes) {
+SumTime sum_time(const Cluster& cluster, std::int64_t ranks, double bytes) {
   const auto n = static_cast<double>(ranks);
-  if (cluster.piece == 0) return piece_seconds(cluster, n, bytes);
-  const auto piece = static_cast<double>(cluster.piece);
-  const double whole = std::floor(bytes / piece), rest = bytes - whole * piece;
-  return whole * piece_seconds(cluster, n, piece) + (rest > 0 ? piece_seconds(cluster, n, rest) : 0);
+  const double local = std::min(n, static_cast<double>(cluster.ranks_per_node)), nodes = std::ceil(n / local);
+  if (cluster.algorithm != SumAlgorithm::direct) return {serial_seconds(cluster, n, local, nodes, bytes), 0};
+  const SumTime within = direct(cluster.node, local, bytes), between = direct(cluster.network, nodes, bytes);
+  return {within.busy + between.busy, within.delay + between.delay};
 }
 
 SimulatedStep simulate_step(const Cluster& cluster, std::int64_t ranks, const SumSchedule& schedule) {
-  double network_free = 0;
-  for (const SumStart& sum : schedule.sums)
-    network_free = std::max(network_free, sum.after / cluster.speed) +
-                   sum_seconds(cluster, ranks, static_cast<double>(sum.bytes));
-  const double work = schedule.backward_end / cluster.speed;
-  const double exposed = ranks > 1 ? std::max(0.0, network_free - work) : 0;
-  return {work + exposed + schedule.tail / cluster.speed, exposed};
+  double now = 0, done = 0, busy_until = 0, arrived = 0;
+  const auto work_until = [&](double work) {
+    const double todo = (work - done) / cluster.speed;
+    const double slow = std::min(todo, std::max(0.0, busy_until - now) / (1 + cluster.interference));
+    now += todo + slow * cluster.interference;
+    done = work;
+  };
+  for (const SumStart& sum : schedule.sums) {
+    work_until(sum.after);
+    const SumTime time = sum_time(cluster, ranks, static_cast<double>(sum.bytes));
+    busy_until = std::max(now, busy_until) + time.busy;
+    arrived = std::max(arrived, busy_until + time.delay);
+  }
+  work_until(schedule.backward_end);
+  const double exposed = ranks > 1 ? std::max(0.0, arrived - now) : 0;
+  return {now + exposed + schedule.tail / cluster.speed, exposed};
 }
 
 }  // namespace ssn

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/names.h"
 #include "tools/training/phases.h"
 
 namespace ssn {
@@ -12,19 +13,25 @@ struct Link {
   double bandwidth = 0;  // bytes a second
 };
 
-/// How a sum goes over the ranks. `ring`: each rank sends 2 (n − 1) messages of bytes / n (Patarasuk and
-/// Yuan, 2009). `tree`: 2 log2 n messages one after another, pipelined, so that the bytes pass twice
+/// How a sum goes over the ranks. `direct`, as runtime/wire.h does it: every rank sends each other its part
+/// of bytes / n and then the part that it has summed, in pieces that follow each other without a pause; of
+/// several ranks on a node, in levels. `ring`: each rank sends 2 (n − 1) messages of bytes / n one after
+/// another (Patarasuk and Yuan, 2009). `tree`: 2 log2 n messages, pipelined, so that the bytes pass twice
 /// (Sanders, Speck, Traeff, 2009). `hierarchical`: a ring within each node for a part a rank, rings between
 /// the nodes for these parts.
-enum class SumAlgorithm : std::uint8_t { ring, tree, hierarchical };
+enum class SumAlgorithm : std::uint8_t { direct, ring, tree, hierarchical };
+template <>
+struct Names<SumAlgorithm> {
+  static constexpr std::string_view what = "algorithm", values[] = {"direct", "ring", "tree", "hierarchical"};
+};
 
 struct Cluster {
   Link network;              // of a node; its ranks share it
   Link node = {2e-6, 20e9};  // between the ranks of a node
   std::int64_t ranks_per_node = 1;
-  SumAlgorithm algorithm = SumAlgorithm::ring;
-  std::int64_t piece = 0;  // bytes that are summed one after another; 0: a whole bucket
-  double speed = 1;        // of its processors, as a multiple of those that were profiled
+  SumAlgorithm algorithm = SumAlgorithm::direct;
+  double speed = 1;         // of its processors, as a multiple of those that were profiled
+  double interference = 0;  // work lasts 1 + this times as long while a sum is under way
 };
 
 struct NamedLink {
@@ -35,8 +42,11 @@ struct NamedLink {
 /// Common interconnects.
 const std::vector<NamedLink>& known_links();
 
-/// Seconds of a sum of so many bytes over so many ranks.
-double sum_seconds(const Cluster& cluster, std::int64_t ranks, double bytes);
+/// A sum keeps the links busy, and the next waits for them; its result comes later by `delay`.
+struct SumTime {
+  double busy = 0, delay = 0;  // seconds
+};
+SumTime sum_time(const Cluster& cluster, std::int64_t ranks, double bytes);
 
 struct SimulatedStep {
   double seconds = 0;

@@ -13,6 +13,19 @@
 
 namespace ssn {
 
+InputShape planned_input(const TrainConfig& config, const KnownSet& known, std::int64_t classes) {
+  InputShape input = known.input;
+  if (input.length > 0) return input;
+  if (!config.input.empty()) input.size = ImageSize::parse(config.input);
+  if (classes > 0) input.classes = classes;
+  check_usage(
+      input.size.channels > 0 && input.classes > 0, "plan",
+      "only the files tell the shape of {}: give --input CxHxW and --classes N, or for text --vocab-size "
+      "N or --vocab FILE",
+      config.data);
+  return input;
+}
+
 NetworkTask task_of(const InputShape& input) {
   return {.channels = input.size.channels,
           .height = input.size.height,

@@ -39,6 +39,8 @@ class Model {
   std::optional<Reduction> reduction_;
 };
 
+/// The network's input without reading data: what is known of it (known_set), and what flags say.
+InputShape planned_input(const TrainConfig& config, const KnownSet& known, std::int64_t classes = 0);
 /// What a network for data of this shape is made for.
 NetworkTask task_of(const InputShape& input);
 /// What a network reads of a batch.

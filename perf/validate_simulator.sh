@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What ssn simulate predicts beside what is measured on throttled networks, as Markdown on stdout:
+#   perf/validate_simulator.sh [--build DIR] [--rates 100mbit,1gbit] [--ranks 2,4] [--budgets dense,10%] [--turns 2] [--steps 3]
+# One command, perf/validate_simulator.sh > perf/results/simulator.md, makes the whole record in about seven minutes on a
+# quiet machine. For each network a profile is taken without any network between the ranks, on as many as there are
+# cores; more ranks share the cores, so their work is taken to last as many times longer. The simulator predicts each
+# step from it, then perf/throttled/run.sh measures it (which needs root, iproute2, Open MPI).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=$here/../build rates=100mbit,1gbit ranks=2,4 budgets=dense,10% turns=2 steps=3
+[[ ${1-} != --help ]] || { sed -n '2,/^set/{s/^# \{0,1\}//p}' "$0"; exit 0; }
+while [[ $# -gt 0 ]]; do
+  [[ $1 =~ ^--(build|rates|ranks|budgets|turns|steps)$ && $# -ge 2 ]] || { echo "validate_simulator.sh: expected --build, --rates, --ranks, --budgets, --turns or --steps and a value, found '$*'; see --help" >&2; exit 2; }
+  declare "${1#--}=$2"
+  shift 2
+done
+ssn=$build/ssn
+[[ -x $ssn ]] || { echo "validate_simulator.sh: no $ssn: build the target ssn, or give --build" >&2; exit 2; }
+ssn=$(realpath "$ssn")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cores=$(env -u OMP_NUM_THREADS nproc)
+export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+# Samples of a rank and step, and the network.
+networks=("4 --model bert-2-768 --data synthetic-text --length 64" "16 --model wrn-16-2 --data synthetic:3x32x32x100x4096")
+echo "| network | link | ranks | budget | predicted ms | measured ms | error | predicted gain | measured gain | waiting for sums, predicted | measured |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+for network in "${networks[@]}"; do
+  read -r samples flags <<< "$network"
+  read -ra flags <<< "$flags"
+  profile() {  # RANKS LAUNCHER...
+    local count=$1
+    shift
+    "$@" "$ssn" profile "${flags[@]}" --batch $((samples * count)) --threads 1 --budgets "$budgets" --turns "$turns" --steps "$steps" --quiet --json
+  }
+  for n in ${ranks//,/ }; do
+    alone=$((n < cores ? n : cores))
+    [[ -s $work/alone$alone ]] || profile "$alone" mpirun -n "$alone" --bind-to none > "$work/alone$alone"
+    for rate in ${rates//,/ }; do
+      echo "${flags[1]}: $n ranks at $rate" >&2
+      profile "$n" "$here/throttled/run.sh" --rate "$rate" --ranks "$n" > "$work/measured" 2> "$work/log" || { cat "$work/log" >&2; exit 1; }
+      "$ssn" simulate "$work/alone$alone" --network "$rate" --ranks "$n" --speed "$(awk "BEGIN { print $alone / $n }")" --json > "$work/predicted"
+      /usr/bin/python3 - "$rate" "$work/predicted" "$work/measured" << 'PYTHON'
+import json, sys
+rate, *paths = sys.argv[1:]
+predicted, measured = (json.load(open(path)) for path in paths)
+for p, m in zip(predicted["steps"], measured["budgets"]):
+    a, b = 1e3 * p["step_seconds"], 1e3 * m["step_seconds"]["median"]
+    waiting = m["phase_seconds"]["reduce"]["median"] / m["step_seconds"]["median"]
+    print(f"| {measured['network']} | {rate} | {p['ranks']} | {p['budget']} | {a:.0f} | {b:.0f} | {100 * (a / b - 1):+.0f}% "
+          f"| {p['speedup']:.2f} | {m['speedup']:.2f} | {100 * p['exposed_seconds'] / p['step_seconds']:.0f}% | {100 * waiting:.0f}% |")
+PYTHON
+    done
+  done
+  rm -f "$work"/alone*
+done
+lscpu | sed -n 's/^Model name: */\n/p'
+echo "$cores cores, one thread a rank, load when it ended: $(cut -d' ' -f1-3 /proc/loadavg)"
