@@ -1,9 +1,12 @@
 // Sums over the ranks, by size and way, in the columns of nccl-tests:
 //   mpirun -n 4 --bind-to none bench_allreduce --max 268435456
-// mpi: MPI_Allreduce in place, one call. pieces: what training does between nodes. window: what it does on
-// one node. Bandwidths are 10^9 bytes a second; algbw = bytes / time, busbw = algbw · 2(n − 1)/n, which a
-// ring sends and receives. A time is the slowest rank's; the median over the repetitions. #wrong counts, over
-// all ranks, elements that are not the sum, which is exact.
+// mpi: MPI_Allreduce in place, one call. pieces: what training does between nodes with one rank each.
+// window: what it does on one node. hierarchical: what it does on several nodes with several ranks each
+// (SSN_RANKS_PER_NODE=2 takes two ranks of a machine for a node). pieces-bf16, hierarchical-bf16: with
+// --wire bf16; where all share memory, SSN_SUM=allreduce lets it travel. Bandwidths are 10^9 bytes a second;
+// algbw = bytes / time, busbw = algbw · 2(n − 1)/n, which a ring sends and receives. A time is the slowest
+// rank's; the median over the repetitions. #wrong counts, over all ranks, elements that are not the sum,
+// which is exact.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -31,7 +34,9 @@ bool parse(const std::vector<std::string>& arguments, Settings& s) {
   constexpr double kMost = 1e12;
   Options options("bench_allreduce", "Times sums over the ranks.",
                   "mpirun -n 4 --bind-to none bench_allreduce --max 268435456");
-  options.add("ways", s.ways, "NAME", "of summing", {"all", "mpi", "pieces", "window"})
+  options
+      .add("ways", s.ways, "NAME", "of summing",
+           {"all", "mpi", "pieces", "pieces-bf16", "window", "hierarchical", "hierarchical-bf16"})
       .add("min", s.min, "BYTES", "smallest size", between(4, kMost))
       .add("max", s.max, "BYTES", "largest size", between(4, kMost))
       .add("factor", s.factor, "N", "between sizes", between(2, 1 << 20))
@@ -42,9 +47,9 @@ bool parse(const std::vector<std::string>& arguments, Settings& s) {
   return false;
 }
 
-/// Integers that floats hold exactly, as do their sums over up to 4096 ranks.
+/// Integers; bf16 holds exactly their sums over up to 128 ranks.
 float value(int rank, std::int64_t index) {
-  return static_cast<float>((index * 7 + rank * 131) % 4099 - 2048);
+  return static_cast<float>((index * 7 + rank * 131) % 5 - 2);
 }
 void fill(int rank, std::span<float> data) {
   parallel_for(std::ssize(data), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
@@ -65,26 +70,30 @@ struct Way {
   std::string name;
   Storage storage;
   std::function<void(std::span<float>)> sum;
+  DType wire = DType::f32;
 };
 
+void sum_by_mpi(std::span<float> data) {
+  check_usage(data.size() <= 1u << 30, "bench_allreduce",
+              "--ways mpi: one call takes at most 4 GiB: lower --max");
+  const int code = MPI_Allreduce(MPI_IN_PLACE, data.data(), static_cast<int>(data.size()), MPI_FLOAT, MPI_SUM,
+                                 MPI_COMM_WORLD);
+  check(code == MPI_SUCCESS, "bench_allreduce", "MPI_Allreduce failed");
+}
+
+/// What this run can do; all of it, unless one is wanted.
 std::vector<Way> ways_of(Comm& comm, const Settings& s) {
   const auto bytes = static_cast<std::size_t>(s.max);
-  const auto wanted = [&](const char* name) { return s.ways == "all" || s.ways == name; };
   const auto ours = [&](std::span<float> data) { comm.wait(comm.start_sum(data)); };
-  std::vector<Way> ways;
-  if (wanted("mpi"))
-    ways.push_back({"mpi", Storage::allocate(Device::cpu, bytes), [](std::span<float> data) {
-                      check_usage(data.size() <= 1u << 30, "bench_allreduce",
-                                  "--ways mpi: one call takes at most 4 GiB: lower --max");
-                      const int code = MPI_Allreduce(MPI_IN_PLACE, data.data(), static_cast<int>(data.size()),
-                                                     MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-                      check(code == MPI_SUCCESS, "bench_allreduce", "MPI_Allreduce failed");
-                    }});
-  if (wanted("pieces")) ways.push_back({"pieces", Storage::allocate(Device::cpu, bytes), ours});
-  const bool one_node = comm.local_size() == comm.size();
-  check_usage(s.ways != "window" || one_node, "bench_allreduce",
-              "--ways window needs all {} ranks on one node", comm.size());
-  if (wanted("window") && one_node) ways.push_back({"window", comm.allocate(bytes), ours});
+  const bool travels = comm.set_wire(DType::f32), levels = comm.text().find("between") != std::string::npos;
+  const Storage plain = Storage::allocate(Device::cpu, bytes), shared = comm.allocate(bytes);
+  std::vector<Way> ways = {{"mpi", plain, sum_by_mpi}, {"pieces", plain, ours}};
+  if (travels) ways.push_back({"pieces-bf16", plain, ours, DType::bf16});
+  if (!travels) ways.push_back({"window", shared, ours});
+  if (levels) ways.push_back({"hierarchical", shared, ours});
+  if (levels) ways.push_back({"hierarchical-bf16", shared, ours, DType::bf16});
+  if (s.ways != "all") std::erase_if(ways, [&](const Way& way) { return way.name != s.ways; });
+  check_usage(!ways.empty(), "bench_allreduce", "--ways {} is not what {} do", s.ways, comm.text());
   return ways;
 }
 
@@ -99,6 +108,7 @@ Result measure(Comm& comm, const Way& way, std::int64_t bytes, double seconds) {
   constexpr std::size_t kWarmUp = 2, kLeast = 5, kMost = 1000;
   std::vector<double> times;
   double total = 0;
+  comm.set_wire(way.wire);
   while (times.size() < kWarmUp + kLeast || (total < seconds && times.size() < kWarmUp + kMost)) {
     fill(comm.rank(), data);
     comm.barrier();
@@ -129,7 +139,7 @@ void print(const Settings& s, const Comm& comm, const Way& way, std::int64_t byt
                                                {"wrong", r.wrong}})
                            .dump());
   else
-    fmt::print("{:>12} {:>12} {:>7} {:>5} {:>8} {:>10.1f} {:>8.2f} {:>8.2f} {:>7} {:>6}\n", bytes, bytes / 4,
+    fmt::print("{:>12} {:>12} {:>7} {:>5} {:>17} {:>10.1f} {:>8.2f} {:>8.2f} {:>7} {:>6}\n", bytes, bytes / 4,
                "float", "sum", way.name, 1e6 * r.seconds, algorithm, bus, r.repetitions, r.wrong);
   std::fflush(stdout);
 }
@@ -141,7 +151,7 @@ int run(Comm& comm, const std::vector<std::string>& arguments) {
   check_usage(comm.size() > 1, "bench_allreduce",
               "one rank has nothing to sum: start several, as by mpirun -n 2 --bind-to none bench_allreduce");
   if (comm.rank() == 0 && !s.json)
-    fmt::print("# {}, {} threads each\n{:>12} {:>12} {:>7} {:>5} {:>8} {:>10} {:>8} {:>8} {:>7} {:>6}\n",
+    fmt::print("# {}, {} threads each\n{:>12} {:>12} {:>7} {:>5} {:>17} {:>10} {:>8} {:>8} {:>7} {:>6}\n",
                comm.text(), num_threads(), "# size (B)", "count", "type", "op", "way", "time (us)", "algbw",
                "busbw", "times", "#wrong");
   std::int64_t all_wrong = 0;

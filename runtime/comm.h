@@ -36,13 +36,13 @@ struct ClockOffset {
   std::int64_t add = 0, error = 0;
 };
 
-/// How gradients are summed. `window`: every rank adds its slice of all ranks' buffers in shared memory, in
-/// the order of the ranks; only between ranks of one node. `allreduce`: MPI_Allreduce over all ranks in
-/// pieces of 256 KiB, by a thread of its own, while the caller goes on. `hierarchical`: every rank adds its
-/// slice of the buffers of its node's ranks in shared memory, then that thread sums the slice with the same
-/// slice on the other nodes and hands it to the ranks of its node; where a node has fewer ranks than another,
-/// the rest of the other's own no slice. `automatic`: by what connects the ranks, in this order, unless the
-/// environment has SSN_SUM: window on one node, allreduce with one rank a node, else hierarchical.
+/// How gradients are summed; always in the order of the ranks (hierarchical: of a node's, then of the nodes).
+/// `window`: every rank adds its slice of all ranks' buffers in shared memory; only between ranks of one
+/// node. `allreduce`: over all ranks by messages, in pieces, by a thread of its own, while the caller goes on
+/// (wire.h). `hierarchical`: every rank adds its slice of the buffers of its node's ranks in shared memory,
+/// then that thread sums the slice with the same slice on the other nodes and hands it to the ranks of its
+/// node; ranks that a node has more than the smallest own no slice. `automatic`: by what connects the ranks,
+/// unless the environment has SSN_SUM: window on one node, allreduce with one rank a node, else hierarchical.
 enum class SumPath { automatic, window, allreduce, hierarchical };
 
 /// So that a run in which a rank hangs has ended within half a minute.
@@ -70,9 +70,8 @@ class Comm {
   virtual Storage allocate(std::size_t bytes) = 0;
 
   /// Starts replacing every element by its sum over the ranks; the data belongs to the sum until `wait`,
-  /// which waits for all that were started. Deterministic for the same ranks and sizes; the window adds in
-  /// the order of the ranks whatever the size. On several ranks the data lies on each at the same place of
-  /// the same `allocate`d storage, or on each elsewhere.
+  /// which waits for all that were started. Same ranks, same bits. On several ranks the data lies on each at
+  /// the same place of the same `allocate`d storage, or on each elsewhere.
   SumHandle start_sum(std::span<float> data) { return start(data.data(), std::ssize(data), DType::f32); }
   SumHandle start_sum(std::span<double> data) { return start(data.data(), std::ssize(data), DType::f64); }
   /// f32 or f64, any device. Until the wait the data lives on, also where an error drops it elsewhere.
@@ -85,7 +84,8 @@ class Comm {
 
   /// What f32 sums travel as between ranks, from the next on: f32, or bf16 at half the bytes, which rounds
   /// each rank's (hierarchical: each node's) values and their sum, added in f32 (wire.h). False, and f32 it
-  /// stays, where nothing travels: on one rank, and where all share memory. Every rank asks for the same.
+  /// stays, where nothing travels: on one rank, and where all share memory. Ranks that ask for different ones
+  /// are a UsageError on each.
   virtual bool set_wire(DType wire) = 0;
   /// Bytes that a rank of several hands over for a sum of so many elements.
   std::int64_t payload(std::int64_t count, DType dtype) const;

@@ -87,9 +87,12 @@ class MpiComm : public Comm {
   bool sums_beside() const override { return size_ > 1 && path_ != SumPath::window && worker_; }
 
   bool set_wire(DType wire) override {
-    if (size_ == 1 || path_ == SumPath::window) return false;
     check(wire == DType::f32 || wire == DType::bf16, "set_wire", "needs f32 or bf16, found {}",
           name_of(wire));
+    const bool half = wire == DType::bf16;
+    check_usage(or_flags(half ? 1 : 2) != 3, "set_wire",
+                "some ranks want bf16 to travel, some f32: give all the same");
+    if (size_ == 1 || path_ == SumPath::window) return false;
     wire_ = wire;
     return true;
   }
@@ -160,7 +163,7 @@ class MpiComm : public Comm {
     else if (window)
       sum_in_levels(*window, bytes - window->data(), count, dtype);
     else
-      all_sum_->start(bytes, count, dtype, wire_of(dtype), {});
+      sum_over_all(bytes, count, dtype);
   }
   /// All, not only those up to the one asked for: whoever waits for one waits for the last.
   void finish(std::int64_t) override {
@@ -262,9 +265,17 @@ class MpiComm : public Comm {
 
   DType wire_of(DType dtype) const { return dtype == DType::f32 ? wire_ : dtype; }
 
+  /// The worker finishes what one of the two has, and what is added to it meanwhile, before it turns to the
+  /// other: each waits for the other here, or ranks would turn to them in different orders.
+  void sum_over_all(std::byte* data, std::int64_t count, DType dtype) {
+    if (peer_sum_) peer_sum_->wait();
+    all_sum_->start(data, count, dtype, wire_of(dtype), {});
+  }
+
   /// The others of the node read their slices only, so this rank's travels at once; they have it after the
   /// next fence.
   void sum_in_levels(Window& window, std::int64_t offset, std::int64_t count, DType dtype) {
+    all_sum_->wait();
     const auto [begin, end] = window.sum_slice(offset, count, dtype, owners_);
     unfinished_ = &window;
     if (begin == end) return;

@@ -21,14 +21,17 @@ void add_in_order(const std::vector<T*>& buffers, const std::vector<T*>& to, Sli
     for (std::int64_t at = slice.begin + first; at < slice.begin + stop; at += kBlock) {
       const std::int64_t n = std::min(kBlock, slice.begin + stop - at);
       const T* sum = buffers[0] + at;
-      for (std::size_t r = 1; r < buffers.size(); ++r) {
+      for (std::size_t r = 1; r + 1 < buffers.size(); ++r) {
         const T* x = buffers[r] + at;
-        T* out = r + 1 < buffers.size() ? partial : to[0] + at;
 #pragma omp simd
-        for (std::int64_t i = 0; i < n; ++i) out[i] = sum[i] + x[i];
-        sum = out;
+        for (std::int64_t i = 0; i < n; ++i) partial[i] = sum[i] + x[i];
+        sum = partial;
       }
-      for (std::size_t r = 1; r < to.size(); ++r) std::copy_n(sum, n, to[r] + at);
+      const T* x = buffers.back() + at;
+      T *first_to = to.front() + at, *last_to = to.back() + at;
+#pragma omp simd
+      for (std::int64_t i = 0; i < n; ++i) last_to[i] = first_to[i] = sum[i] + x[i];
+      for (std::size_t r = 1; r + 1 < to.size(); ++r) std::copy_n(last_to, n, to[r] + at);
     }
   });
 }

@@ -36,9 +36,9 @@ class WireSum {
   WireSum(const WireSum&) = delete;
   WireSum& operator=(const WireSum&) = delete;
 
-  /// Starts replacing `count` f32 or f64 elements by their sum. What travels has
-  /// the type `wire`: the data's own, or bf16 for f32. Then, with x̃ for x rounded to bf16, the sum is Σ x̃ᵣ,
-  /// added in f32, rounded to bf16; its error is at most 2⁻⁹ (Σ |xᵣ| + |Σ x̃ᵣ|), to first order.
+  /// Starts replacing `count` f32 or f64 elements by their sum. What travels has the type `wire`: the data's
+  /// own, or bf16 for f32. Then, with x̃ for x rounded to bf16, the sum is Σ x̃ᵣ, added in f32, rounded to
+  /// bf16; its error is at most 2⁻⁸ (Σ |xᵣ| + |Σ x̃ᵣ|), to first order.
   void start(std::byte* data, std::int64_t count, DType dtype, DType wire, Done done);
   /// Until all are summed; meanwhile the worker does not nap. Throws what went wrong.
   void wait();

@@ -192,6 +192,7 @@ int profile(Comm& comm, const Arguments& arguments) {
   const Model model(config, dataset.facts.input, Device::cpu);
   const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
   choose_threads(comm, config.threads, useful_threads(model.plan(), dataset.facts.input, part));
+  choose_wire(comm, config);
   const std::vector<Profile> profiles = profile_steps(comm, config, list, dataset, times);
   print_result(comm,
                json ? to_json(comm, config, times, profiles).dump() : table(comm, config, times, profiles));

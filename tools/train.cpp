@@ -174,7 +174,7 @@ std::vector<std::string> common_ground(const TrainCommand& command, const Datase
       fmt::format("--epochs {} --micro-batches {} --eval-every {} --patience {} --stop-after {} --timeout {}",
                   c.epochs, c.micro_batches, c.eval_every, c.patience, command.run.stop_after,
                   command.run.timeout),
-      fmt::format("--overlap {} --bucket {}", c.overlap, c.bucket)};
+      fmt::format("--overlap {} --bucket {} --wire {}", c.overlap, c.bucket, c.wire)};
   for (const auto& [name, value] : identity(c)) all.push_back(fmt::format("--{} {}", name, value));
   const auto names = [&](const char* what, const std::vector<std::string>& list) {
     all.push_back(fmt::format("{} with the checksum {:016x}", what,
@@ -321,6 +321,7 @@ int train(Comm& comm, const Arguments& arguments) {
   }
   const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
   choose_threads(comm, config.threads, useful_threads(model->plan(), dataset.facts.input, part));
+  choose_wire(comm, config);
   describe(comm, config, *model);
   const Memory memory = plan_memory(config, size, std::move(recompute));
   model->build(comm);

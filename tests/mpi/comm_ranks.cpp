@@ -1,13 +1,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <thread>
 
 #include "runtime/error.h"
+#include "runtime/launcher.h"
 #include "runtime/random.h"
 #include "tests/mpi/ranks.h"
 
@@ -16,8 +19,21 @@ namespace {
 
 constexpr std::int64_t kSizes[] = {0, 1, 31, 33, 127, 129, 65536, 65537, 1000003};
 
+/// The ranks whose values are added in their order before anything travels, a list a node; what these give is
+/// added in this order too. One list where all share memory.
+std::vector<std::vector<int>> nodes() {
+  const std::string text = test_comm().text();
+  const bool window = text.ends_with("summed in shared memory"), levels = text.find("between") != text.npos;
+  const int each = window ? test_comm().size() : levels ? ranks_per_node() : 1;
+  std::vector<std::vector<int>> all;
+  for (int r = 0; r < test_comm().size(); ++r) {
+    if (r % each == 0) all.emplace_back();
+    all.back().push_back(r);
+  }
+  return all;
+}
 bool sums_in_window() {
-  return test_comm().text().ends_with("summed in shared memory");
+  return test_comm().size() > 1 && nodes().size() == 1;
 }
 
 /// Integers that floats hold exactly, different on every rank, at every index and in every round.
@@ -91,27 +107,164 @@ TYPED_TEST(Sum, ManyRoundsOverTheSameMemory) {
   }
 }
 
+TYPED_TEST(Sum, ManyAtOnce) {
+  constexpr std::int64_t kPart = 70001, kParts = 12;
+  const Storage a = test_comm().allocate(kPart * kParts * sizeof(TypeParam)),
+                b = test_comm().allocate(kPart * kParts * sizeof(TypeParam));
+  std::vector<TypeParam> other(kPart);
+  const auto part = [&](std::int64_t i) {
+    auto* all = static_cast<TypeParam*>((i % 3 == 1 ? b : a).data());
+    return i == 4 ? std::span(other) : std::span(all + i * kPart, kPart);
+  };
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < kParts; ++i) {
+      fill(part(i), round + i);
+      test_comm().start_sum(part(i));
+    }
+    test_comm().wait_all();
+    for (int i = 0; i < kParts; ++i) ASSERT_EQ(first_wrong<TypeParam>(part(i), round + i), -1) << i;
+  }
+}
+
+/// Not exact in T, of many sizes and both signs; rounded before anything is added.
+template <class T>
+[[gnu::noinline]] T real(int rank, std::int64_t i) {
+  const Random random(7, static_cast<std::uint64_t>(rank));
+  const auto at = static_cast<std::uint64_t>(2 * i);
+  return static_cast<T>((random.uniform(at) - 0.5) * std::exp2(20 * random.uniform(at + 1)));
+}
+
+template <class T>
+void expect_the_same_everywhere(std::span<const T> data) {
+  const std::vector<std::byte> all = test_comm().allgather(std::as_bytes(data));
+  for (int r = 0; r < test_comm().size(); ++r)
+    EXPECT_EQ(std::memcmp(all.data() + r * data.size_bytes(), data.data(), data.size_bytes()), 0) << r;
+}
+
 TYPED_TEST(Sum, AddsInTheOrderOfTheRanksWithTheSameBitsEverywhere) {
   Comm& comm = test_comm();
-  constexpr std::int64_t n = 10007;
-  const auto value = [](int rank, std::int64_t i) {
-    return static_cast<TypeParam>(
-        Random(7, static_cast<std::uint64_t>(rank)).uniform(static_cast<std::uint64_t>(i)));
-  };
+  constexpr std::int64_t n = 100007;
   const Storage storage = comm.allocate(n * sizeof(TypeParam));
   const std::span data(static_cast<TypeParam*>(storage.data()), n);
-  for (std::int64_t i = 0; i < n; ++i) data[i] = value(comm.rank(), i);
+  for (std::int64_t i = 0; i < n; ++i) data[i] = real<TypeParam>(comm.rank(), i);
   comm.wait(comm.start_sum(data));
-  if (sums_in_window()) {
+  expect_the_same_everywhere<TypeParam>(data);
+  for (std::int64_t i = 0; i < n; ++i) {
+    TypeParam expected = 0;
+    for (const std::vector<int>& ranks : nodes()) {
+      TypeParam sum = real<TypeParam>(ranks.front(), i);
+      for (std::size_t r = 1; r < ranks.size(); ++r) sum += real<TypeParam>(ranks[r], i);
+      expected += sum;
+    }
+    ASSERT_EQ(data[i], expected) << i;
+  }
+}
+
+/// While it lives, bf16 travels, where anything does.
+struct AsBf16 {
+  bool possible = test_comm().set_wire(DType::bf16);
+  ~AsBf16() { test_comm().set_wire(DType::f32); }
+};
+
+TEST(Bf16, TravelsBetweenNodesOnly) {
+  Comm& comm = test_comm();
+  const AsBf16 wire;
+  EXPECT_EQ(wire.possible, nodes().size() > 1);
+  EXPECT_EQ(comm.text().ends_with("as bf16"), wire.possible) << comm.text();
+  EXPECT_EQ(comm.payload(10, DType::f32), wire.possible ? 20 : sums_in_window() ? 40 : 0);
+  EXPECT_EQ(comm.payload(10, DType::f64), comm.size() > 1 ? 80 : 0);
+  const std::int64_t before = comm.traffic().sum.bytes;
+  std::vector<float> data(1000);
+  EXPECT_EQ(comm.start_sum(data).bytes, comm.payload(1000, DType::f32));
+  comm.wait_all();
+  EXPECT_EQ(comm.traffic().sum.bytes - before, comm.payload(1000, DType::f32));
+  std::vector<double> doubles(1000);
+  fill(std::span(doubles), 3);
+  comm.wait(comm.start_sum(doubles));
+  EXPECT_EQ(first_wrong<double>(doubles, 3), -1) << "f64 travels as f64";
+}
+
+/// The nodes' values (in plain memory: the ranks') rounded, added in f32 in their order, rounded.
+float sum_as_bf16(const std::vector<std::vector<int>>& nodes, std::int64_t i) {
+  float sum = 0;
+  for (const std::vector<int>& ranks : nodes) {
+    float value = real<float>(ranks.front(), i);
+    for (std::size_t r = 1; r < ranks.size(); ++r) value += real<float>(ranks[r], i);
+    sum = &ranks == &nodes.front() ? float{bf16(value)} : sum + bf16(value);
+  }
+  return bf16(sum);
+}
+
+TEST(Bf16, AddsRoundedValuesInF32WithTheSameBitsEverywhere) {
+  Comm& comm = test_comm();
+  const AsBf16 wire;
+  if (!wire.possible) return;
+  std::vector<std::vector<int>> each;
+  for (int r = 0; r < comm.size(); ++r) each.push_back({r});
+  for (const std::int64_t n : {1, 33, 131072, 300001}) {
+    const Storage storage = comm.allocate(static_cast<std::size_t>(n) * 4);
+    std::vector<float> plain(static_cast<std::size_t>(n));
+    const std::span shared(static_cast<float*>(storage.data()), static_cast<std::size_t>(n));
+    for (std::int64_t i = 0; i < n; ++i) shared[i] = plain[i] = real<float>(comm.rank(), i);
+    comm.start_sum(shared);
+    comm.start_sum(plain);
+    comm.wait_all();
+    expect_the_same_everywhere<float>(shared);
+    expect_the_same_everywhere<float>(plain);
     for (std::int64_t i = 0; i < n; ++i) {
-      TypeParam expected = value(0, i);
-      for (int r = 1; r < comm.size(); ++r) expected += value(r, i);
-      ASSERT_EQ(data[i], expected) << i;
+      ASSERT_EQ(shared[i], sum_as_bf16(nodes(), i)) << i << " of " << n;
+      ASSERT_EQ(plain[i], sum_as_bf16(each, i)) << i << " of " << n;
     }
   }
-  const std::vector<std::byte> all = comm.allgather(std::as_bytes(data));
-  for (int r = 0; r < comm.size(); ++r)
-    EXPECT_EQ(std::memcmp(all.data() + r * data.size_bytes(), data.data(), data.size_bytes()), 0) << r;
+}
+
+TEST(Bf16, ErrsAsLittleAsItsBoundSays) {
+  Comm& comm = test_comm();
+  const AsBf16 wire;
+  if (!wire.possible) return;
+  constexpr std::int64_t n = 50000;
+  std::vector<float> data(n);
+  for (std::int64_t i = 0; i < n; ++i) data[i] = real<float>(comm.rank(), i);
+  comm.wait(comm.start_sum(data));
+  double error = 0, norm = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    double exact = 0, sizes = 0;
+    for (int r = 0; r < comm.size(); ++r) {
+      exact += double{real<float>(r, i)};
+      sizes += std::abs(double{real<float>(r, i)});
+    }
+    ASSERT_LE(std::abs(data[i] - exact), std::exp2(-8) * (sizes + std::abs(data[i])) * 1.01) << i;
+    error += std::pow(data[i] - exact, 2);
+    norm += exact * exact;
+  }
+  const double relative = std::sqrt(error / norm);
+  EXPECT_LT(relative, 3e-3);
+  EXPECT_GT(relative, 1e-3) << "was it rounded?";
+  if (comm.rank() == 0)
+    fmt::print("relative error of {} ranks' sum as bf16: {:.5f}\n", comm.size(), relative);
+}
+
+TEST(Bf16, InfinitiesAndNansArrive) {
+  Comm& comm = test_comm();
+  const AsBf16 wire;
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  std::vector<float> data = {1, 0, 0, 0};
+  if (comm.rank() == comm.size() - 1) data = {1, inf, std::nanf(""), 3.4e38F};
+  comm.wait(comm.start_sum(data));
+  EXPECT_EQ(data[0], static_cast<float>(comm.size()));
+  EXPECT_EQ(data[1], inf);
+  EXPECT_TRUE(std::isnan(data[2]));
+  EXPECT_EQ(data[3], wire.possible ? inf : 3.4e38F) << "beyond bf16's largest";
+}
+
+TEST(Bf16, RanksThatDoNotAgreeAreFoundOut) {
+  Comm& comm = test_comm();
+  if (comm.size() == 1) return;
+  EXPECT_THROW(comm.set_wire(comm.rank() == 0 ? DType::f32 : DType::bf16), UsageError);
+  std::vector<float> data(100);
+  fill(std::span(data), 0);
+  comm.wait(comm.start_sum(data));
+  EXPECT_EQ(first_wrong<float>(data, 0), -1) << "it goes on with f32";
 }
 
 TEST(Traffic, CountsWhatARankHandsOver) {
@@ -225,7 +378,7 @@ TEST(Allocate, DroppedMemoryIsGivenBack) {
 
 TEST(Sum, RanksThatDoNotAgreeAreFoundOut) {
   Comm& comm = test_comm();
-  if (!sums_in_window()) return;  // MPI_Allreduce has its own ways
+  if (!sums_in_window()) return;  // MPI has its own ways
   const Storage storage = comm.allocate(400);
   const std::span data(static_cast<float*>(storage.data()), 100);
   fill(data, 0);

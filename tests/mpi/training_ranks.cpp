@@ -1,6 +1,8 @@
 // Data parallel training: N ranks do what one rank does with N micro-batches.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "autograd/reducer.h"
 #include "layers/linear.h"
 #include "tests/close.h"
@@ -117,20 +119,58 @@ TEST(DataParallel, CountsTheBytesOfAStep) {
             comm.size() == 1 ? 0 : 4 * result["parameters"]["total"].get<std::int64_t>());
 }
 
-TEST(DataParallel, ProfileCountsFourBytesAParameterUnderEveryBudget) {
+/// Whether anything travels: not where all ranks share memory.
+bool travels(Comm& comm) {
+  const bool possible = comm.set_wire(DType::bf16);
+  comm.set_wire(DType::f32);
+  return possible;
+}
+
+TEST(DataParallel, Bf16OnTheWireHardlyChangesAStep) {
   Comm& comm = test_comm();
-  for (const std::string overlap : {"on", "off"}) {
+  const SharedDirectory dir("wire");
+  const auto run = [&](const std::string& name, const std::string& wire) {
+    train_on(comm, {"--out", dir / name, "--stop-after", "1", "--wire", wire});
+  };
+  run("f32", "f32");
+  run("bf16", "bf16");
+  run("again", "bf16");
+  const bool changes = travels(comm);
+  if (comm.rank() != 0) return;
+  const Archive a = load_checkpoint(dir / "f32/checkpoint.h5"),
+                b = load_checkpoint(dir / "bf16/checkpoint.h5"),
+                c = load_checkpoint(dir / "again/checkpoint.h5");
+  double error = 0, norm = 0;
+  for (const auto& [name, tensor] : a.tensors) {
+    if (!name.starts_with("velocity/")) continue;
+    EXPECT_TRUE(test::same_bits(b.tensor(name), c.tensor(name))) << name;
+    const auto x = test::values_of(tensor), y = test::values_of(b.tensor(name));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      error += (x[i] - y[i]) * (x[i] - y[i]);
+      norm += x[i] * x[i];
+    }
+  }
+  EXPECT_LT(std::sqrt(error / norm), 0.01);
+  EXPECT_EQ(error > 0, changes);
+}
+
+TEST(DataParallel, ProfileCountsTheBytesOfAParameterUnderEveryBudget) {
+  Comm& comm = test_comm();
+  const bool halves = travels(comm);
+  for (const auto& [overlap, wire] : {std::pair<std::string, std::string>{"on", "f32"}, {"off", "bf16"}}) {
     testing::internal::CaptureStdout();
     profile(
         comm,
         {"--quiet",      "--threads", "1",       "--model",   "wrn-10-1", "--data", "synthetic:1x7x6x3x50",
          "--batch",      "12",        "--turns", "2",         "--steps",  "2",      "--budgets",
-         "dense,30%,2%", "--bucket",  "1",       "--overlap", overlap,    "--json"});
+         "dense,30%,2%", "--bucket",  "1",       "--overlap", overlap,    "--wire", wire,
+         "--json"});
     const std::string out = testing::internal::GetCapturedStdout();
     if (comm.rank() != 0) continue;
     const nlohmann::json json = nlohmann::json::parse(out);
     for (const nlohmann::json& p : json["budgets"]) {
-      EXPECT_EQ(p["wire_bytes_per_step"], comm.size() == 1 ? 0 : 4 * p["parameters"].get<std::int64_t>());
+      const int each = comm.size() == 1 ? 0 : wire == "bf16" && halves ? 2 : 4;
+      EXPECT_EQ(p["wire_bytes_per_step"], each * p["parameters"].get<std::int64_t>());
       EXPECT_EQ(p["raw_busbw"].get<double>() > 0, comm.size() > 1);
     }
   }

@@ -54,6 +54,7 @@ struct TrainConfig {
   std::int64_t seed = 0, threads = 0, eval_every = 5;
   std::string overlap = "on";
   std::int64_t bucket = 1024;  // KiB
+  std::string wire = "f32";
 };
 
 /// Everything that concerns one call only.
@@ -98,6 +99,8 @@ Device choose_device(std::string& device);
 /// Sets the threads of this rank: `threads`; if 0, as many as it should use, but not more than `most`. Warns
 /// where the launcher's binding slows the ranks down.
 void choose_threads(Comm& comm, std::int64_t& threads, std::int64_t most);
+/// Of --wire; says so where nothing travels between the ranks. Collective.
+void choose_wire(Comm& comm, const TrainConfig& config);
 /// More threads than this cost a step more in waiting for each other than they gain.
 std::int64_t useful_threads(const Plan& plan, const InputShape& input, std::int64_t batch);
 /// A step must have a sample for every rank and micro-batch.
