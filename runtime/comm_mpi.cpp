@@ -168,8 +168,8 @@ class MpiComm : public Comm {
   /// All, not only those up to the one asked for: whoever waits for one waits for the last.
   void finish(std::int64_t) override {
     const Operation operation(watch(), "sum over ranks");
-    if (peer_sum_) peer_sum_->wait();
-    all_sum_->wait();
+    if (current_) current_->wait();
+    current_ = nullptr;
     if (unfinished_) unfinished_->fence();
     unfinished_ = nullptr;
   }
@@ -265,20 +265,25 @@ class MpiComm : public Comm {
 
   DType wire_of(DType dtype) const { return dtype == DType::f32 ? wire_ : dtype; }
 
-  /// The worker finishes what one of the two has, and what is added to it meanwhile, before it turns to the
-  /// other: each waits for the other here, or ranks would turn to them in different orders.
   void sum_over_all(std::byte* data, std::int64_t count, DType dtype) {
-    if (peer_sum_) peer_sum_->wait();
+    turn_to(*all_sum_);
     all_sum_->start(data, count, dtype, wire_of(dtype), {});
+  }
+
+  /// The worker finishes what one of the two has, with what is added meanwhile, before it turns to the other:
+  /// ranks that turned at different moments would wait for each other.
+  void turn_to(WireSum& sum) {
+    if (current_ && current_ != &sum) current_->wait();
+    current_ = &sum;
   }
 
   /// The others of the node read their slices only, so this rank's travels at once; they have it after the
   /// next fence.
   void sum_in_levels(Window& window, std::int64_t offset, std::int64_t count, DType dtype) {
-    all_sum_->wait();
     const auto [begin, end] = window.sum_slice(offset, count, dtype, owners_);
     unfinished_ = &window;
     if (begin == end) return;
+    turn_to(*peer_sum_);
     const std::int64_t first = offset + begin * static_cast<std::int64_t>(size_of(dtype));
     peer_sum_->start(
         window.data() + first, end - begin, dtype, wire_of(dtype),
@@ -330,6 +335,7 @@ class MpiComm : public Comm {
   std::vector<SharedStorage> windows_;
   Window* unfinished_ = nullptr;  // its ranks write to each other until they meet
   std::optional<WireSum> all_sum_, peer_sum_;
+  WireSum* current_ = nullptr;        // of the two, the one that may have something on its way
   std::optional<Worker> worker_;      // none where MPI does not take calls from several threads
   std::optional<Watchdog> watchdog_;  // the same
 };
