@@ -7,7 +7,7 @@
 namespace ssn {
 
 void Reducer::start(FlatRange range) {
-  const Span span("start sum", range.size * static_cast<std::int64_t>(size_of(parameters_.dtype())));
+  const Span span("start sum", comm_.payload(range.size, parameters_.dtype()));
   if (!silent_) comm_.start_sum(parameters_.gradients().slice(range.first, Shape{range.size}));
   started_.add(range);
 }

@@ -4,11 +4,13 @@
 # One command, perf/validate_simulator.sh > perf/results/simulator.md, makes the whole record in about seven minutes on a
 # quiet machine. For each network a profile is taken without any network between the ranks, on as many as there are
 # cores; more ranks share the cores, so their work is taken to last as many times longer. The simulator predicts each
-# step from it, then perf/throttled/run.sh measures it (which needs root, iproute2, Open MPI).
+# step from it, then perf/throttled/run.sh measures it (which needs root, iproute2, Open MPI). The last
+# column says how much longer the step's work takes beside sums than without them: ssn simulate --interference takes that
+# into account, where it is well above 1 on a quiet machine.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$here/../build rates=100mbit,1gbit ranks=2,4 budgets=dense,10% turns=2 steps=3
-[[ ${1-} != --help ]] || { sed -n '2,/^set/{s/^# \{0,1\}//p}' "$0"; exit 0; }
+[[ ${1-} != --help ]] || { sed -n "2,/^set/{/^set/d;s/^# \\{0,1\\}//p}" "$0"; exit 0; }
 while [[ $# -gt 0 ]]; do
   [[ $1 =~ ^--(build|rates|ranks|budgets|turns|steps)$ && $# -ge 2 ]] || { echo "validate_simulator.sh: expected --build, --rates, --ranks, --budgets, --turns or --steps and a value, found '$*'; see --help" >&2; exit 2; }
   declare "${1#--}=$2"
@@ -24,8 +26,8 @@ export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 
 # Samples of a rank and step, and the network.
 networks=("4 --model bert-2-768 --data synthetic-text --length 64" "16 --model wrn-16-2 --data synthetic:3x32x32x100x4096")
-echo "| network | link | ranks | budget | predicted ms | measured ms | error | predicted gain | measured gain | waiting for sums, predicted | measured |"
-echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+echo "| network | link | ranks | budget | predicted ms | measured ms | error | predicted gain | measured gain | waiting for sums, predicted | measured | work beside sums |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 for network in "${networks[@]}"; do
   read -r samples flags <<< "$network"
   read -ra flags <<< "$flags"
@@ -36,7 +38,8 @@ for network in "${networks[@]}"; do
   }
   for n in ${ranks//,/ }; do
     alone=$((n < cores ? n : cores))
-    [[ -s $work/alone$alone ]] || profile "$alone" mpirun -n "$alone" --bind-to none > "$work/alone$alone"
+    # By messages, so that the gradient is handed over as it is where a network lies between the ranks.
+    [[ -s $work/alone$alone ]] || SSN_SUM=allreduce profile "$alone" mpirun -n "$alone" --bind-to none > "$work/alone$alone"
     for rate in ${rates//,/ }; do
       echo "${flags[1]}: $n ranks at $rate" >&2
       profile "$n" "$here/throttled/run.sh" --rate "$rate" --ranks "$n" > "$work/measured" 2> "$work/log" || { cat "$work/log" >&2; exit 1; }
@@ -48,8 +51,9 @@ predicted, measured = (json.load(open(path)) for path in paths)
 for p, m in zip(predicted["steps"], measured["budgets"]):
     a, b = 1e3 * p["step_seconds"], 1e3 * m["step_seconds"]["median"]
     waiting = m["phase_seconds"]["reduce"]["median"] / m["step_seconds"]["median"]
+    slower = (b / 1e3 - m["phase_seconds"]["reduce"]["median"]) / m["work_seconds"]
     print(f"| {measured['network']} | {rate} | {p['ranks']} | {p['budget']} | {a:.0f} | {b:.0f} | {100 * (a / b - 1):+.0f}% "
-          f"| {p['speedup']:.2f} | {m['speedup']:.2f} | {100 * p['exposed_seconds'] / p['step_seconds']:.0f}% | {100 * waiting:.0f}% |")
+          f"| {p['speedup']:.2f} | {m['speedup']:.2f} | {100 * p['exposed_seconds'] / p['step_seconds']:.0f}% | {100 * waiting:.0f}% | {slower:.2f} times |")
 PYTHON
     done
   done

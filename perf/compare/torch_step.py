@@ -89,8 +89,8 @@ def training(args):
     return model, (images,), torch.randint(0, args.classes, (args.batch,))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(description):
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", default="wrn-16-2", help="wrn-DEPTH-WIDTH, bert-LAYERS-WIDTH, resnet-18, efficientnet-b0, ...")
     parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="bf16: automatic mixed precision")
     parser.add_argument("--batch", type=int, default=64)
@@ -101,7 +101,11 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = arguments(__doc__).parse_args()
 
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
@@ -129,4 +133,5 @@ def main():
     }))
 
 
-main()
+if __name__ == "__main__":
+    main()

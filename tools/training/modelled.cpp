@@ -1,22 +1,13 @@
 #include "tools/training/modelled.h"
 
+#include <utility>
+
 #include "autograd/flops.h"
 #include "layers/models/outline.h"
 #include "runtime/dry_run.h"
 
 namespace ssn {
 namespace {
-
-/// Calls back with the bytes of every sum that is started.
-class NotingComm : public SoloComm {
- public:
-  std::function<void(std::int64_t)> note;
-
- protected:
-  void sum(std::int64_t, void*, std::int64_t count, DType dtype) override {
-    note(count * static_cast<std::int64_t>(size_of(dtype)));
-  }
-};
 
 /// Of all weights that are not parameters themselves.
 double generated_bytes(const Plan& plan) {
@@ -32,12 +23,24 @@ struct CountedStep {
   double forward = 0;
 };
 
-CountedStep count_step(const TrainConfig& config, Model& model, NotingComm& comm) {
+/// Buckets are gathered in the order in which the gradient is completed, wherever it lies.
+CountedStep count_step(const TrainConfig& config, Model& model) {
   CountedStep step;
-  Reducer reducer(comm, model.parameters, reducer_options(config));
-  model.weights.on_complete([&](const Completion& c) { reducer.complete(c.range); }, reducer.least_part());
+  const ReducerOptions options = reducer_options(config);
+  const std::int64_t bucket = options.overlap ? options.bucket / 4 : model.plan().total;
+  const std::int64_t wire = config.wire == "bf16" ? 2 : 4;  // bytes
+  std::int64_t gathered = 0, rest = model.plan().total;
   const FlopCounter counter;
-  comm.note = [&](std::int64_t bytes) { step.schedule.sums.push_back({counter.flops(), bytes}); };
+  const auto start = [&] {
+    step.schedule.sums.push_back({counter.flops(), wire * gathered});
+    rest -= std::exchange(gathered, 0);
+  };
+  model.weights.on_complete(
+      [&](const Completion& c) {
+        gathered += c.range.size;
+        if (gathered >= bucket) start();
+      },
+      bucket);
   const NetworkInput input = zeros_for(task_of(model.input()), config.batch);
   const Var logits = model.network->forward(input, {.training = true, .half = model.half});
   const Tensor labels = Tensor::zeros({logits.shape()[0]}, DType::i32);
@@ -45,9 +48,10 @@ CountedStep count_step(const TrainConfig& config, Model& model, NotingComm& comm
   step.forward = counter.flops();
   backward(loss);
   model.weights.finish_backward();
-  step.schedule.backward_end = counter.flops();
-  reducer.finish();
   model.weights.on_complete({});
+  step.schedule.backward_end = counter.flops();
+  gathered = rest;
+  if (rest > 0) start();
   return step;
 }
 
@@ -57,10 +61,9 @@ SumSchedule modelled_schedule(const TrainConfig& config, const InputShape& input
                               const Processor& processor) {
   const DryRun dry_run;
   Model model(config, input, Device::cpu);
-  NotingComm comm;
-  comm.note = [](std::int64_t) {};
-  model.build(comm);
-  auto [schedule, forward] = count_step(config, model, comm);
+  SoloComm solo;
+  model.build(solo);
+  auto [schedule, forward] = count_step(config, model);
   const double generation = 2 * generated_bytes(model.plan()) / processor.bandwidth;
   const double backward = schedule.backward_end - forward;
   const auto seconds = [&](double flops) {

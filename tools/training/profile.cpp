@@ -198,7 +198,8 @@ double bus_bandwidth(const Comm& comm, std::int64_t bytes, double seconds) {
 TrainConfig with_budget(TrainConfig config, const std::string& budget) {
   config.budget = budget;
   config.epochs = std::numeric_limits<std::int32_t>::max();
-  if (budget == "dense") config.mapping = "single", config.groups = 0, config.labels = {};
+  if (budget == "dense")
+    config.count = "groups", config.mapping = "single", config.groups = 0, config.labels = {};
   return config;
 }
 

@@ -47,7 +47,8 @@ struct Profile {
   double hidden_share() const;
 };
 
-/// `config` with this budget; the mapping, with which dense would be a UsageError, is for the others.
+/// `config` with this budget. What it says of groups, with which dense would be a UsageError, is for the
+/// others.
 TrainConfig with_budget(TrainConfig config, const std::string& budget);
 
 /// Trains the network of `config` under each budget for a few steps at a time, in turns, so that what else
