@@ -192,14 +192,17 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const
   return std::make_unique<Sgd>(options, parameters);
 }
 
-double gradient_norm(const Parameters& parameters) {
-  const Tensor g = parameters.gradients();
-  const Tensor sum = Tensor::empty({1}, DType::f64, g.device());
-  const Tensor workspace = Tensor::empty({kernels::squares_workspace(g.size())}, DType::f64, g.device());
-  dispatch(g.device(), g.dtype(), "gradient norm", [&]<class T>(auto& q) {
-    kernels::sum_of_squares(q, g.size(), g.data<T>(), sum.data<double>(), workspace.data<double>());
+double norm(const Tensor& x) {
+  const Tensor sum = Tensor::empty({1}, DType::f64, x.device());
+  const Tensor workspace = Tensor::empty({kernels::squares_workspace(x.size())}, DType::f64, x.device());
+  dispatch(x.device(), x.dtype(), "norm", [&]<class T>(auto& q) {
+    kernels::sum_of_squares(q, x.size(), x.data<T>(), sum.data<double>(), workspace.data<double>());
   });
   return std::sqrt(*sum.to(Device::cpu).data<double>());
+}
+
+double gradient_norm(const Parameters& parameters) {
+  return norm(parameters.gradients());
 }
 
 double clip_scale(double norm, double most) {

@@ -74,6 +74,8 @@ class Optimizer {
 /// `parameters` is built. Throws UsageError unless the options make sense.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const Parameters& parameters);
 
+/// ‖x‖, in double; f32 or f64. Not finite if an element is not.
+double norm(const Tensor& x);
 /// ‖g‖ over all parameters, each counted once however many layers share it; in double.
 double gradient_norm(const Parameters& parameters);
 /// What gradients are multiplied by so that their norm is at most `most` (Pascanu et al. 2013, Algorithm 1).

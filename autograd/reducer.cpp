@@ -1,12 +1,31 @@
 #include "autograd/reducer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
+#include <utility>
 
+#include "autograd/optimizer.h"
 #include "runtime/trace.h"
 
 namespace ssn {
 
+/// While it is warm from having been made.
+void Reducer::look_at(FlatRange range) {
+  const Tensor part = parameters_.gradients().slice(range.first, Shape{range.size});
+  if (std::isfinite(norm(part))) return;
+  const Tensor host = part.to(Device::cpu);
+  const auto first_in = [&]<class T>(std::span<const T> x) {
+    return std::ranges::find_if(x, [](T value) { return !std::isfinite(value); }) - x.begin();
+  };
+  const std::int64_t at = host.dtype() == DType::f32 ? first_in(std::span<const float>(host.span<float>()))
+                                                     : first_in(std::span<const double>(host.span<double>()));
+  const std::int64_t first = range.first + std::min(at, range.size - 1);
+  not_finite_ = std::min(first, not_finite_.value_or(first));
+}
+
 void Reducer::start(FlatRange range) {
+  look_at(range);
   const Span span("start sum", comm_.payload(range.size, parameters_.dtype()));
   if (!silent_) comm_.start_sum(parameters_.gradients().slice(range.first, Shape{range.size}));
   started_.add(range);
@@ -27,7 +46,7 @@ void Reducer::complete(FlatRange range) {
   start(bucket);
 }
 
-void Reducer::finish() {
+std::optional<std::int64_t> Reducer::finish() {
   const Span span("finish sum");
   RangeSet left;
   for (const FlatRange& stretch : parameters_.stretches())
@@ -35,6 +54,7 @@ void Reducer::finish() {
   for (const FlatRange& range : left.ranges()) start(range);
   if (!silent_) comm_.wait_all();
   waiting_ = started_ = {};
+  return std::exchange(not_finite_, std::nullopt);
 }
 
 }  // namespace ssn

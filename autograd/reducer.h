@@ -1,4 +1,6 @@
 #pragma once
+#include <optional>
+
 #include "autograd/parameters.h"
 #include "runtime/comm.h"
 
@@ -20,19 +22,22 @@ class Reducer {
   std::int64_t least_part() const;
   /// These elements of the gradient are complete. An Error if some were before, in this step.
   void complete(FlatRange range);
-  /// Starts what is left, and waits for all.
-  void finish();
+  /// Starts what is left, and waits for all. Returns where this rank's gradient was not finite, before it was
+  /// summed: the first such element of the flat buffer.
+  std::optional<std::int64_t> finish();
   /// On: does all but sum, for measuring what the rest takes. On every rank alike.
   void set_silent(bool on) { silent_ = on; }
 
  private:
   void start(FlatRange range);
+  void look_at(FlatRange range);
 
   Comm& comm_;
   Parameters& parameters_;
   ReducerOptions options_;
   bool silent_ = false;
   RangeSet waiting_, started_;  // of what is complete, in a step
+  std::optional<std::int64_t> not_finite_;
 };
 
 }  // namespace ssn

@@ -187,7 +187,7 @@ class SoloComm : public Comm {
 };
 
 /// The communicator over all ranks that a launcher (mpirun, srun) started; without one, SoloComm, and MPI is
-/// not touched. Once a process. Says so on stderr where srun started several tasks that do not know of each
+/// not touched. Once a process. A UsageError where several tasks were started that do not know of each
 /// other.
 std::unique_ptr<Comm> make_comm(SumPath path = SumPath::automatic);
 

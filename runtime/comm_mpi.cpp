@@ -352,7 +352,15 @@ std::unique_ptr<Comm> make_comm(SumPath path) {
     comm = std::make_unique<MpiComm>(path);
   else
     comm = std::make_unique<SoloComm>();
-  if (comm->size() == 1) warn_of_singletons();
+  if (comm->size() == 1 && launched_with_others()) {
+    comm.reset();
+    fail_usage(
+        "start MPI",
+        "several tasks were started, but they do not know of each other, and each would be a run of its own: "
+        "use "
+        "the mpirun of the MPI that this was built with, or srun --mpi=pmix. If single runs are meant, unset "
+        "SLURM_STEP_NUM_TASKS for them");
+  }
   return comm;
 }
 

@@ -34,7 +34,8 @@ bool launched_as_rank() {
 }
 
 bool launched_first() {
-  const std::string_view rank = first_of(std::array{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"});
+  const std::string_view rank =
+      first_of(std::array{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"});
   return rank.empty() || rank == "0";
 }
 
@@ -48,12 +49,15 @@ void yield_while_waiting() {
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 }
 
-void warn_of_singletons() {
-  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  if (!tasks || std::atoi(tasks) <= 1 || !environment("OMPI_COMM_WORLD_SIZE").empty()) return;
-  const std::string_view task = environment("SLURM_PROCID");
-  if (!task.empty() && task != "0") return;
-  warn("srun started {} tasks, but each is a run of its own: use mpirun, or srun --mpi=pmix", tasks);
+bool launched_with_others() {
+  const std::array<const char*, 3> sizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
+  const auto above = [](std::string_view number, int least) {
+    return !number.empty() && std::atoi(number.data()) > least;
+  };
+  // A launcher within a step of Slurm knows better than the step how many it has started.
+  if (const std::string_view size = first_of(sizes); !size.empty()) return above(size, 1);
+  return above(first_of(std::array{"PMIX_RANK", "PMI_RANK"}), 0) ||
+         above(environment("SLURM_STEP_NUM_TASKS"), 1);
 }
 
 SumPath path_from_environment() {

@@ -14,8 +14,9 @@ bool launched_on_several_nodes();
 /// Asks MPI, before it starts, to leave the processor to other threads while it waits, unless the user has
 /// said otherwise.
 void yield_while_waiting();
-/// srun without MPI support starts its tasks as runs of their own, each "rank 0 of 1": says so.
-void warn_of_singletons();
+/// Whether a launcher has started others beside this process. srun without MPI support, or mpirun of another
+/// MPI, starts its tasks as runs of their own, each "rank 0 of 1".
+bool launched_with_others();
 
 /// SSN_SUM.
 SumPath path_from_environment();

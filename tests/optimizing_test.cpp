@@ -112,7 +112,7 @@ TEST(Optimizing, AGradientThatIsNotFiniteIsAnError) {
     train(comm, small_run({"--out", dir / "run", "--lr", "1e8", "--clip", "1"}));
     FAIL() << "it went on";
   } catch (const Error& error) {
-    EXPECT_TRUE(has(error.what(), "the gradient is not finite in step 2 of epoch 1"));
+    EXPECT_TRUE(has(error.what(), "step 2 of epoch 1: the gradient is not finite"));
   }
 }
 

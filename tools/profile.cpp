@@ -1,6 +1,7 @@
 #include "tools/training/profile.h"
 #include "runtime/log.h"
 #include "tools/commands.h"
+#include "tools/training/alike.h"
 #include "tools/training/modelled.h"
 
 namespace ssn {
@@ -177,6 +178,8 @@ int profile(Comm& comm, const Arguments& arguments) {
   auto& [config, times, budgets, tflops, gbs, json, quiet, options] = command;
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
   set_log({.rank = comm.rank(), .quiet = quiet});
+  check_alike(comm, common_options(config, {fmt::format("--budgets {} --turns {} --steps {}", budgets,
+                                                        times.turns, times.steps)}));
   check_usage(!options.given("budget"), "profile", "give all budgets in one list: --budgets dense,{}",
               config.budget);
   check_usage(!learns_mapping(config), "profile",
@@ -189,6 +192,7 @@ int profile(Comm& comm, const Arguments& arguments) {
   const Dataset dataset = load_dataset(config.data, dataset_options(comm, config, options));
   use_defaults_of(dataset, options, config);
   check_parts(comm, config, dataset.train->size());
+  check_alike(comm, common_options(config, common_data(dataset)));
   const Model model(config, dataset.facts.input, Device::cpu);
   const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
   choose_threads(comm, config.threads, useful_threads(model.plan(), dataset.facts.input, part));

@@ -3,6 +3,7 @@
 #include "runtime/log.h"
 #include "runtime/trace_file.h"
 #include "tools/commands.h"
+#include "tools/training/alike.h"
 #include "tools/training/search.h"
 #include "tools/training/trainer.h"
 
@@ -27,36 +28,6 @@ struct TrainCommand {
     add_run_options(options, run);
   }
 };
-
-/// What must be the same for a run to go on.
-std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c) {
-  return {{"model", c.model},
-          {"data", c.data.substr(0, c.data.find(':'))},
-          {"input", c.input},
-          {"length", fmt::format("{}", c.length)},
-          {"cased", fmt::format("{}", c.cased)},
-          {"vocab-size", fmt::format("{}", c.vocab_size)},
-          {"budget", c.budget},
-          {"count", c.count},
-          {"baseline", c.baseline},
-          {"mapping", c.mapping},
-          {"groups", fmt::format("{}", c.groups)},
-          {"combine", c.combine},
-          {"templates", fmt::format("{}", c.templates)},
-          {"embedding", fmt::format("{}", c.embedding)},
-          {"allocation", c.allocation},
-          {"upsample", c.upsample},
-          {"window", fmt::format("{}", c.window)},
-          {"masks", c.masks},
-          {"mask-init", c.mask_init},
-          {"inter", c.inter},
-          {"gain", c.gain},
-          {"batch", fmt::format("{}", c.batch)},
-          {"optimizer", c.optimizer},
-          {"ema", fmt::format("{}", c.ema)},
-          {"validation", fmt::format("{}", c.validation)},
-          {"seed", fmt::format("{}", c.seed)}};
-}
 
 /// Reads the checkpoint of --resume (a file, or the directory of a run), and the flags again over the options
 /// that it was trained with.
@@ -106,6 +77,7 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
                {"stopped_early", result.stopped_early},
                {"epochs", result.epochs},
                {"steps", result.steps},
+               {"skipped_steps", result.skipped},
                {"seconds", rounded(result.seconds + outcome.search_seconds)},
                {"search_seconds", rounded(outcome.search_seconds)},
                {"samples_per_second", rounded(result.samples_per_second)},
@@ -127,6 +99,7 @@ std::string result_text(const RunDirectory& directory, const Outcome& outcome) {
   const auto& [result, search_seconds, replaced, memory] = outcome;
   std::string out;
   if (result.ending != Ending::complete) out = fmt::format("stopped after step {}: ", result.steps);
+  if (result.skipped > 0) out += fmt::format("{} steps were not finite and are left out: ", result.skipped);
   if (result.best_epoch)
     out += fmt::format("best on the validation set after epoch {}{}: ", *result.best_epoch,
                        result.stopped_early ? ", none better within --patience" : "");
@@ -164,38 +137,9 @@ void write_description(Comm& comm, const RunDirectory& directory, const Model& m
   if (!pieces.empty()) directory.write(comm, "vocab.txt", fmt::format("{}\n", fmt::join(pieces, "\n")));
 }
 
-/// What all ranks must have alike; where they do not, they would wait for each other for ever, or train on
-/// labels that do not mean the same.
-std::vector<std::string> common_ground(const TrainCommand& command, const Dataset& dataset) {
-  const TrainConfig& c = command.config;
-  std::vector<std::string> all = {
-      fmt::format("{} training and {} test samples of {}", dataset.train->size(), dataset.test->size(),
-                  dataset.facts.input.text()),
-      fmt::format("--epochs {} --micro-batches {} --eval-every {} --patience {} --stop-after {} --timeout {}",
-                  c.epochs, c.micro_batches, c.eval_every, c.patience, command.run.stop_after,
-                  command.run.timeout),
-      fmt::format("--overlap {} --bucket {} --wire {}", c.overlap, c.bucket, c.wire)};
-  for (const auto& [name, value] : identity(c)) all.push_back(fmt::format("--{} {}", name, value));
-  const auto names = [&](const char* what, const std::vector<std::string>& list) {
-    all.push_back(fmt::format("{} with the checksum {:016x}", what,
-                              Random::hash(fmt::format("{}", fmt::join(list, "\n")))));
-  };
-  names("a vocabulary", dataset.facts.vocabulary);
-  names("names of classes", dataset.classes);
-  return all;
-}
-
-void check_alike(Comm& comm, const TrainCommand& command, const Dataset& dataset) {
-  const std::vector<std::string> mine = common_ground(command, dataset);
-  for (const std::string& item : mine) {
-    std::string first = item;
-    comm.broadcast(first);
-    const std::vector<int> differs = comm.allgather(static_cast<int>(first != item));
-    const auto rank = std::ranges::find(differs, 1) - differs.begin();
-    check_usage(rank == comm.size(), "train",
-                "the ranks differ in data or options: give all the same. The first has {}, rank {} has not",
-                first, rank);
-  }
+/// The rest that ranks must have alike, beside common_options().
+std::vector<std::string> call_options(const RunConfig& run) {
+  return {fmt::format("--stop-after {} --timeout {}", run.stop_after, run.timeout)};
 }
 
 void check_held_out(const TrainConfig& config, const Split& split) {
@@ -289,6 +233,7 @@ int train(Comm& comm, const Arguments& arguments) {
   set_log({.rank = comm.rank(), .quiet = run.quiet});
   comm.set_timeout(run.timeout);
   if (!run.resume.empty()) take_up(command, arguments);
+  check_alike(comm, common_options(config, call_options(run)));
   const Device device = choose_device(config.device);
   ClockOffset clock;
   if (!run.trace.empty()) clock = comm.clock_offset(), start_trace();
@@ -312,7 +257,7 @@ int train(Comm& comm, const Arguments& arguments) {
     recompute = choose_recompute(config, size);
   };
   searches ? check_before_search(config, size, device) : make_model();
-  check_alike(comm, command, dataset);
+  check_alike(comm, common_options(config, common_data(dataset)));
   const RunDirectory directory(comm, {run.out, run.resume, config.model, config.mapping, run.overwrite});
   double search_seconds = 0;
   if (searches) {

@@ -33,6 +33,18 @@ expect 1 1 "error on rank 0: [write] the disk is full" "one while others compute
 expect "134|15" 0 error "one dies"  # Open MPI: as the rank ended; MPICH: as it ended the others
 expect 2 1 "error: [start MPI] SSN_SUM must be window, allreduce or hierarchical, found 'ring'" none SSN_SUM=ring
 
+# Tasks that do not know of each other.
+for setting in "SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=0" "PMI_SIZE=3 PMI_RANK=0"; do
+  # shellcheck disable=SC2086
+  env $setting timeout 20 "$program" none >"$output" 2>&1
+  rc=$?
+  if [[ $rc != 2 ]] || ! grep -q "^error: .*several tasks were started" "$output"; then
+    echo "FAILED: $setting: exit code $rc"
+    cat "$output"
+    failed=1
+  fi
+done
+
 # Ranks that hang, with a timeout of 2 s.
 waits() { echo "error: $1 not come to 'sum over ranks' for 2 s: $2; $3 in 'sum over ranks'"; }
 alive="alive, but it does not get on" lifeless="no sign of life (stopped, dead or cut off)"

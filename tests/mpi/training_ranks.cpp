@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "autograd/reducer.h"
 #include "layers/linear.h"
@@ -9,7 +10,7 @@
 #include "tests/mpi/ranks.h"
 #include "tests/mpi/shared_directory.h"
 #include "tests/training_run.h"
-#include "tools/training/task.h"
+#include "tools/training/trainer.h"
 
 namespace ssn {
 namespace {
@@ -191,6 +192,67 @@ TEST(DataParallel, ResumesExactly) {
   }
 }
 
+/// A set in which one image has no numbers.
+class Poisoned : public SampleSet {
+ public:
+  Poisoned(Samples set, std::int32_t bad) : set_(std::move(set)), bad_(bad) {}
+  std::int64_t size() const override { return set_->size(); }
+  Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const override {
+    Batch batch = set_->make(samples, random, training);
+    const std::int64_t row = samples.empty() ? 0 : batch.images.size() / std::ssize(samples);
+    for (std::int64_t i = 0; i < std::ssize(samples); ++i)
+      if (samples[static_cast<std::size_t>(i)] == bad_)
+        std::fill_n(batch.images.data<float>() + i * row, row, std::numeric_limits<float>::quiet_NaN());
+    return batch;
+  }
+
+ private:
+  Samples set_;
+  std::int32_t bad_;
+};
+
+TEST(DataParallel, AStepThatIsNotFiniteOnOneRankStopsOrIsLeftOutOnAll) {
+  Comm& comm = test_comm();
+  TrainConfig config;
+  config.model = "wrn-10-1", config.data = "synthetic:1x7x6x3x50", config.budget = "30%";
+  config.batch = 12, config.epochs = 2, config.threads = 1;
+  constexpr std::int32_t kBad = 17;
+  Dataset dataset = load_dataset(config.data, {});
+  dataset.train = std::make_shared<Poisoned>(dataset.train, kBad);
+  std::vector<std::int64_t> places;  // of the image, in the epochs
+  const Loader loader(dataset.train, {.batch = config.batch});
+  for (std::int64_t epoch = 0; epoch < config.epochs; ++epoch) {
+    const auto order = loader.order(epoch);
+    places.push_back(std::ranges::find(*order, kBad) - order->begin());
+  }
+  const std::int64_t steps = loader.steps_per_epoch() * config.batch;
+  const auto run = [&](const std::string& what) {
+    config.on_nonfinite = what;
+    Model model(config, dataset.facts.input, Device::cpu);
+    model.build(comm);
+    Trainer trainer(comm, model, {.config = config, .dataset = dataset, .train = dataset.train});
+    const TrainResult result = trainer.run();
+    EXPECT_TRUE(std::isfinite(norm(model.parameters.values())));
+    for (const Parameters::Buffer& buffer : model.parameters.buffers())
+      EXPECT_TRUE(std::isfinite(norm(buffer.tensor))) << buffer.name;
+    EXPECT_TRUE(std::isfinite(result.train->loss()));
+    return result.skipped;
+  };
+  EXPECT_EQ(run("skip"), std::ranges::count_if(places, [&](std::int64_t place) { return place < steps; }));
+  ASSERT_LT(places[0], steps);
+  try {
+    run("stop");
+    FAIL() << "it went on";
+  } catch (const Error& error) {
+    const std::int64_t rank = places[0] % config.batch / (config.batch / comm.size());
+    const std::string where = comm.size() == 1 ? "" : fmt::format(" on rank {}", rank);
+    EXPECT_TRUE(test::has(error.what(),
+                          fmt::format("step {} of epoch 1: the loss is not finite{}, and the gradient is not "
+                                      "finite{}, first that of group",
+                                      places[0] / config.batch + 1, where, where)));
+  }
+}
+
 TEST(DataParallel, AveragesStatisticsForAWhile) {
   Comm& comm = test_comm();
   Parameters parameters;
@@ -221,6 +283,9 @@ TEST(DataParallel, AllRanksFailAlike) {
   if (comm.size() == 1) return;
   const char* epochs = comm.rank() == 0 ? "1" : "2";
   EXPECT_THROW(train(comm, small_run({"--out", dir / "run", "--epochs", epochs})), UsageError);
+
+  const char* turns = comm.rank() == 0 ? "2" : "3";
+  EXPECT_THROW(profile(comm, {"--quiet", "--data", "synthetic:1x7x6x3x50", "--turns", turns}), UsageError);
 
   // A vocabulary of as many pieces that are others.
   if (comm.rank() < 2) {

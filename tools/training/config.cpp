@@ -107,6 +107,9 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("clip", c.clip, "X", "the most that the gradient's norm may be; a longer one is scaled down",
            at_least(0))
       .show_default("none")
+      .add("on-nonfinite", c.on_nonfinite, "WHAT",
+           "where a step's loss or gradient is not finite: stop, or skip the step on all ranks",
+           {"stop", "skip"})
       .add("warmup", c.warmup, "EPOCHS", "epochs in which the learning rate rises from 0", at_least(0))
       .add("schedule", c.schedule, "NAME", "of the learning rate after that", names_of<ScheduleKind>())
       .add("final-lr", c.final_lr, "X", "cosine, linear: the rate at the end", at_least(0))

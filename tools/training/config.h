@@ -45,6 +45,7 @@ struct TrainConfig {
   std::string optimizer = "sgd";
   double momentum = 0.9, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, decay = 5e-4;
   bool nesterov = true;
+  std::string on_nonfinite = "stop";
   double clip = 0, ema = 0, label_smoothing = 0;  // clip, ema: 0: none
   std::int64_t patience = 0;                      // epochs; 0: without end
 

@@ -4,13 +4,13 @@
 
 #include "runtime/log.h"
 #include "runtime/trace.h"
+#include "tools/training/not_finite.h"
 
 namespace ssn {
 namespace {
 
 constexpr const char* kCheckpoint = "checkpoint.h5";
-constexpr std::uint32_t kSignal = 1, kLossNotFinite = 2,
-                        kGradientNotFinite = 4;  // flags that the ranks agree on at each step
+constexpr std::uint32_t kSignal = 1, kNotFinite = 2;  // flags that the ranks agree on at each step
 
 volatile std::sig_atomic_t g_signal = 0;
 
@@ -26,6 +26,12 @@ LoaderOptions training_options(const TrainConfig& config) {
 std::vector<Tensor> statistics(const Parameters& parameters) {
   std::vector<Tensor> out;
   for (const Parameters::Buffer& buffer : parameters.buffers()) out.push_back(buffer.tensor);
+  return out;
+}
+
+std::vector<Tensor> copies(const std::vector<Tensor>& tensors) {
+  std::vector<Tensor> out;
+  for (const Tensor& tensor : tensors) out.push_back(tensor.clone());
   return out;
 }
 
@@ -138,6 +144,9 @@ double Trainer::accumulate(const Batch& batch) {
 Trainer::Step Trainer::step(Prefetcher& batches) {
   const Span span("step");
   model_.parameters.zero_gradients();
+  const auto metrics = epoch_metrics_;  // what a step that is left out must not change
+  const std::vector<Tensor> own =
+      config_.on_nonfinite == "skip" ? copies(statistics(model_.parameters)) : std::vector<Tensor>();
   double loss_sum = 0;
   std::int64_t labels = 0;
   for (std::int64_t part = 0; part < config_.micro_batches; ++part) {
@@ -150,26 +159,40 @@ Trainer::Step Trainer::step(Prefetcher& batches) {
     loss_sum += accumulate(*batch);
     labels += batch->size();
   }
-  reducer_.finish();
+  const std::optional<std::int64_t> element = reducer_.finish();
   const double norm = config_.clip > 0 ? gradient_norm(model_.parameters) : 0;
-  const std::uint32_t flags =
-      comm_.agree((StopSignals::arrived() ? kSignal : 0) | (std::isfinite(loss_sum) ? 0 : kLossNotFinite) |
-                  (std::isfinite(norm) ? 0 : kGradientNotFinite));
-  check((flags & (kLossNotFinite | kGradientNotFinite)) == 0, "train",
-        "the {} is not finite in step {} of epoch {}: lower --lr ({}) or raise --warmup ({})",
-        (flags & kLossNotFinite) != 0 ? "loss" : "gradient", step_ + 1, epoch_ + 1, config_.lr,
-        config_.warmup);
-  {
-    const Span optimizer_span("optimizer");
-    const double lr = learning_rate(schedule_, steps_done(), steps_per_epoch_);
-    optimizer_->step(model_.parameters, lr, clip_scale(norm, config_.clip));
-    if (average_) average_->update(model_.parameters, optimizer_->steps());
-  }
+  const bool finite = std::isfinite(loss_sum) && std::isfinite(norm) && !element;
+  const std::uint32_t flags = comm_.agree((StopSignals::arrived() ? kSignal : 0) | (finite ? 0 : kNotFinite));
   signalled_ = (flags & kSignal) != 0;
+  if ((flags & kNotFinite) == 0) {
+    update(norm);
+  } else {
+    leave_out(std::isfinite(loss_sum), element);
+    epoch_metrics_ = metrics;
+    const std::vector<Tensor> now = statistics(model_.parameters);
+    for (std::size_t i = 0; i < own.size(); ++i) now[i].copy_from(own[i]);
+  }
   const std::int64_t samples = train_.batch_size(step_);
   ++step_;
   epoch_samples_ += samples;
   return {loss_sum / static_cast<double>(labels), samples};
+}
+
+void Trainer::update(double norm) {
+  const Span span("optimizer");
+  const double lr = learning_rate(schedule_, steps_done(), steps_per_epoch_);
+  optimizer_->step(model_.parameters, lr, clip_scale(norm, config_.clip));
+  if (average_) average_->update(model_.parameters, optimizer_->steps());
+}
+
+void Trainer::leave_out(bool loss_finite, std::optional<std::int64_t> element) {
+  const std::string what = fmt::format("step {} of epoch {}: {}", step_ + 1, epoch_ + 1,
+                                       not_finite_text(comm_, model_, loss_finite, element));
+  check(config_.on_nonfinite == "skip", "train",
+        "{}; lower --lr ({}), raise --warmup ({}), or leave such steps out with --on-nonfinite skip. {}",
+        what, config_.lr, config_.warmup,
+        directory_ ? "The last checkpoint is as it was" : "Nothing was saved");
+  if (skipped_++ == 0 && comm_.rank() == 0) warn("left out, as all like it will be: {}", what);
 }
 
 void Trainer::run_steps(std::int64_t count) {
@@ -225,6 +248,8 @@ void Trainer::end_epoch(Progress& progress) {
   const double lr = learning_rate(schedule_, steps_done() - 1, steps_per_epoch_);
   Metrics train = epoch_metrics_;
   train.sum_over(comm_);
+  check(train.samples() > 0, "train", "no step of epoch {} was finite: lower --lr ({})", epoch_ + 1,
+        config_.lr);
   train_metrics_ = train;
   epoch_metrics_ = {};
   ++epoch_;
@@ -233,7 +258,8 @@ void Trainer::end_epoch(Progress& progress) {
                                  {"step", steps_done()},
                                  {"lr", lr},
                                  {"train_loss", rounded(train.loss())},
-                                 {"train_error1", rounded(train.error1())}};
+                                 {"train_error1", rounded(train.error1())},
+                                 {"skipped_steps", skipped_}};
   std::string summary = fmt::format("loss {:.4f}  error@1 {:.2f}%", train.loss(), train.error1());
   bool best = false;
   test_metrics_.reset();
@@ -281,6 +307,7 @@ TrainResult Trainer::run() {
   result.train = train_metrics_;
   result.epochs = epoch_;
   result.steps = steps_done();
+  result.skipped = skipped_;
   result.seconds = seconds_since(start);
   result.samples_per_second =
       training_seconds_ > 0 ? static_cast<double>(trained_samples_) / training_seconds_ : 0;
@@ -323,6 +350,7 @@ void Trainer::save(std::string_view name) {
   archive.attributes["trainer/best_error"] = best_error_;
   archive.attributes["trainer/best_epoch"] = best_epoch_;
   archive.attributes["trainer/waited"] = waited_;
+  archive.attributes["trainer/skipped"] = skipped_;
   archive.tensors["trainer/best_test"] =
       Tensor::of<double>({std::ssize(best_test_.sums())}, best_test_.sums());
   on_root(comm_, [&] { save_checkpoint(directory_->file(name), archive); });
@@ -383,6 +411,7 @@ void Trainer::resume(const Archive& archive) {
   best_error_ = archive.attribute<double>("trainer/best_error");
   best_epoch_ = archive.attribute<std::int64_t>("trainer/best_epoch");
   waited_ = archive.attribute<std::int64_t>("trainer/waited");
+  skipped_ = archive.attribute<std::int64_t>("trainer/skipped");
   Metrics::Sums best_test{};
   const Tensor sums = Tensor::empty({std::ssize(best_test)}, DType::f64);
   restore(archive, "trainer/best_test", sums);

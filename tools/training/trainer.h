@@ -42,6 +42,7 @@ struct TrainResult {
   std::optional<std::int64_t> best_epoch = {};  // with --patience, of a run that is complete
   bool stopped_early = false;                   // the patience ended before the epochs
   std::int64_t epochs = 0, steps = 0;
+  std::int64_t skipped = 0;       // steps left out, since the run's beginning
   double seconds = 0;             // all of run()
   double samples_per_second = 0;  // of training alone
   std::int64_t wire_bytes_per_step = 0;
@@ -88,6 +89,10 @@ class Trainer {
     std::int64_t samples;
   };
   Step step(Prefetcher& batches);
+  void update(double norm);
+  /// Of a step whose loss, or gradient from this flat element on, is not finite on some rank: an Error with
+  /// --on-nonfinite stop, or else told and counted. Collective.
+  void leave_out(bool loss_finite, std::optional<std::int64_t> element);
   PrefetchOptions from_here() const;
   /// Forward and backward of one part; returns the sum of its samples' losses.
   double accumulate(const Batch& batch);
@@ -141,6 +146,7 @@ class Trainer {
   double training_seconds_ = 0, epoch_seconds_ = 0;
   std::int64_t trained_samples_ = 0, epoch_samples_ = 0;
   std::int64_t first_step_ = 0, first_bytes_ = 0;  // where this call of the program began
+  std::int64_t skipped_ = 0;                       // steps left out, since the run's beginning
   bool signalled_ = false;
 };
 

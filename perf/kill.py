@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Ends training runs of several ranks at random moments, and looks at what is left of them.
+
+perf/kill.py [--program build/ssn] [--kills 50] [--signals 20] [--ranks 2] [--seed N]
+
+Kills: one rank gets SIGKILL. The run must end with an error, no process may be left, the checkpoint must be whole, and
+the next run goes on from it. Signals: mpirun gets SIGUSR1, which it passes on. The run must end with exit code 75.
+In both, the run that is taken up again and again must end with the very bytes of one that nothing interrupted."""
+import argparse
+import contextlib
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TRAINING = ("--quiet --threads 1 --model wrn-10-1 --data synthetic:1x7x6x3x50 --batch 12 --epochs 24 --budget 30% --crop 1"
+            " --eval-every 2 --validation 0.2 --seed 5").split()
+PATIENCE = 40  # seconds until a run has to be over: the watchdog's, and some
+
+
+class Failure(Exception):
+    pass
+
+
+class Runs:
+    def __init__(self, options, directory):
+        self.options, self.directory = options, directory
+        self.environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
+                                OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+                                OMPI_MCA_mpi_yield_when_idle="1")
+        self.started = time.monotonic()
+        self.whole = self.run(self.directory / "whole")
+        self.seconds = time.monotonic() - self.started
+
+    def start(self, out):
+        """mpirun, of a new run, or of one that goes on where `out` has a checkpoint."""
+        checkpoint = out / "checkpoint.h5"
+        how = ["--resume", str(checkpoint)] if checkpoint.exists() else ["--out", str(out), "--overwrite", *TRAINING]
+        return subprocess.Popen([self.options.mpirun, "-n", str(self.options.ranks), "--bind-to", "none",
+                                 str(self.options.program), "train", *how, "--quiet"], env=self.environment,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def finish(self, process, out):
+        """The exit code, once no process of the run is left."""
+        try:
+            _, self.errors = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise Failure(f"the run goes on {PATIENCE} s after it was interrupted")
+        end = time.monotonic() + 5
+        while left := ranks_of(out):
+            if time.monotonic() > end:
+                raise Failure(f"processes are left: {left}")
+            time.sleep(0.05)
+        return process.returncode
+
+    def run(self, out):
+        process = self.start(out)
+        if self.finish(process, out) != 0:
+            raise Failure(f"a run that nobody interrupted ends with {process.returncode}:\n{self.errors}")
+        return (out / "checkpoint.h5").read_bytes()
+
+    def check_checkpoint(self, out):
+        checkpoint = out / "checkpoint.h5"
+        if not checkpoint.exists():
+            return
+        done = subprocess.run([self.options.program, "inspect", str(checkpoint)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Failure(f"the checkpoint is damaged: {done.stderr}")
+
+    def check_end(self, out):
+        if self.run(out) != self.whole:
+            raise Failure("the run has another result than one that nothing interrupted")
+        shutil.rmtree(out)
+
+    def kill(self, out):
+        """False: the run was over before."""
+        process = self.start(out)
+        time.sleep(random.uniform(0.1, self.seconds))
+        with contextlib.suppress(IndexError, ProcessLookupError):
+            os.kill(random.choice(ranks_of(out)), signal.SIGKILL)
+        code = self.finish(process, out)
+        self.check_checkpoint(out)
+        return code != 0
+
+    def signal(self, out):
+        before = (out / "plan.json").stat().st_mtime_ns if (out / "plan.json").exists() else 0
+        process = self.start(out)
+        # The training begins when the plan is written; before that a signal ends the program as usual.
+        while process.poll() is None and not (
+                (out / "plan.json").exists() and (out / "plan.json").stat().st_mtime_ns != before):
+            time.sleep(0.01)
+        time.sleep(random.uniform(0.05, self.seconds / 2))
+        process.send_signal(signal.SIGUSR1)
+        code = self.finish(process, out)
+        self.check_checkpoint(out)
+        if code not in (0, 75):
+            raise Failure(f"after SIGUSR1 the run ends with {code}, not with 75:\n{self.errors}")
+        return code == 75
+
+
+def ranks_of(out):
+    """Processes of the program that name the directory."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"ssn") and any(str(out).encode() in word for word in words):
+            found.append(int(path.name))
+    return sorted(found)
+
+
+def interrupt(runs, name, how, times):
+    """Until that many runs were interrupted; returns the runs that came to their end."""
+    out, ends, done = runs.directory / name, 0, 0
+    for attempt in range(4 * times + 4):
+        if done == times:
+            break
+        if how(out):
+            done += 1
+        else:
+            ends += 1
+            runs.check_end(out)
+    if done < times:
+        raise Failure(f"{done} of {times} runs were interrupted: the others were over before")
+    runs.check_end(out)
+    return ends + 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    root = pathlib.Path(__file__).resolve().parent.parent
+    parser.add_argument("--program", type=pathlib.Path, default=root / "build/ssn")
+    parser.add_argument("--mpirun", default="mpirun")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--signals", type=int, default=20)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    options = parser.parse_args()
+    random.seed(options.seed)
+    print(f"seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            runs = Runs(options, pathlib.Path(directory))
+            print(f"a run of {options.ranks} ranks takes {runs.seconds:.1f} s", flush=True)
+            for name, how, times in (("kill", runs.kill, options.kills), ("signal", runs.signal, options.signals)):
+                ends = interrupt(runs, name, how, times)
+                print(f"{name}: {times} times; no process left, every checkpoint whole, {ends} run(s) that went on to the "
+                      "end with the same bytes", flush=True)
+        except Failure as failure:
+            print(f"FAILED: {failure}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
