@@ -178,8 +178,9 @@ int profile(Comm& comm, const Arguments& arguments) {
   auto& [config, times, budgets, tflops, gbs, json, quiet, options] = command;
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
   set_log({.rank = comm.rank(), .quiet = quiet});
-  check_alike(comm, common_options(config, {fmt::format("--budgets {} --turns {} --steps {}", budgets,
-                                                        times.turns, times.steps)}));
+  check_alike(comm,
+              common_options(config, {fmt::format("--budgets {} --turns {} --steps {} --tflops {} --gbs {}",
+                                                  budgets, times.turns, times.steps, tflops, gbs)}));
   check_usage(!options.given("budget"), "profile", "give all budgets in one list: --budgets dense,{}",
               config.budget);
   check_usage(!learns_mapping(config), "profile",

@@ -24,6 +24,7 @@ std::string program() {
 /// The first, the last and the one in the middle.
 std::string samples(const SampleSet& set) {
   const auto size = static_cast<std::int32_t>(set.size());
+  if (size == 0) return "none";
   const std::vector<std::int32_t> chosen = {0, size / 2, size - 1};
   const Batch batch = set.make(chosen, Random(0, "alike"), false);
   std::string bytes;
