@@ -31,13 +31,13 @@ for ((round = 1; round <= rounds; ++round)); do
   throttled "$ssn" profile --model bert-2-768 --data synthetic-text --length "$length" --batch $((batch * ranks)) --threads 1 \
     --budgets dense,10% --turns 2 --steps "$steps" --quiet --json >> "$lines"
 done
-/usr/bin/python3 - "$rate" < "$lines" << 'PYTHON'
+/usr/bin/python3 - "$rate" "$lines" << 'PYTHON'
 import json, sys
 print("| program | link | ranks | parameters | ms a step | without the sum | the sum alone | hidden |")
 print("| --- | --- | --- | --- | --- | --- | --- | --- |")
 def row(program, ranks, parameters, step, without, alone, hidden):
     print(f"| {program} | {sys.argv[1]} | {ranks} | {parameters:,} | {step:.0f} | {without:.0f} | {alone:.0f} | {100 * hidden:.0f}% |")
-for line in sys.stdin:
+for line in open(sys.argv[2]):
     run = json.loads(line)
     if "program" in run:
         row(run["program"], run["ranks"], run["parameters"], run["step_ms"], run["no_sync_ms"], run["sum_ms"], run["hidden_share"])
