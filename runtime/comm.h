@@ -36,7 +36,8 @@ struct ClockOffset {
   std::int64_t add = 0, error = 0;
 };
 
-/// How gradients are summed; always in the order of the ranks (hierarchical: of a node's, then of the nodes).
+/// How gradients are summed; always as a binary tree, ((0 + 1) + (2 + 3)) + ... (hierarchical:
+/// of a node's ranks, then of the nodes).
 /// `window`: every rank adds its slice of all ranks' buffers in shared memory; only between ranks of one
 /// node. `allreduce`: over all ranks by messages, in pieces, by a thread of its own, while the caller goes on
 /// (wire.h). `hierarchical`: every rank adds its slice of the buffers of its node's ranks in shared memory,
@@ -81,6 +82,9 @@ class Comm {
 
   /// Whether a sum that was started goes on beside what the caller does.
   virtual bool sums_beside() const { return false; }
+  /// Whether the sum over 2ᵏ ranks is, bit by bit, the one over fewer ranks of which each has added what is
+  /// several ranks' here: not, if a node's ranks are no 2ᵏ, or not one after another.
+  bool sums_as_tree() const { return sums_as_tree_; }
 
   /// What f32 sums travel as between ranks, from the next on: f32, or bf16 at half the bytes, which rounds
   /// each rank's (hierarchical: each node's) values and their sum, added in f32 (wire.h). False, and f32 it
@@ -139,6 +143,7 @@ class Comm {
 
   int rank_ = 0, size_ = 1, local_size_ = 1;
   DType wire_ = DType::f32;
+  bool sums_as_tree_ = true;
 
  private:
   SumHandle start(void* data, std::int64_t count, DType dtype);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -42,6 +43,7 @@ class MpiComm : public Comm {
     path_ = choose(path);
     if (size_ > 1 && or_flags(provided < MPI_THREAD_MULTIPLE) == 0) worker_.emplace("communication");
     if (path_ == SumPath::hierarchical) join_peers();
+    sums_as_tree_ = path_ != SumPath::hierarchical || nodes_are_subtrees();
     all_sum_.emplace(sum_comm_, worker());
     if (worker_)
       watchdog_.emplace();
@@ -261,6 +263,17 @@ class MpiComm : public Comm {
   }
 
   Watchdog* watch() { return watchdog_ ? &*watchdog_ : nullptr; }
+
+  /// Whether all nodes have the same power of two of ranks, one after another.
+  bool nodes_are_subtrees() {
+    int ranks = 0, first = rank_;
+    check_mpi(MPI_Comm_size(node_comm_, &ranks), "start MPI");
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, node_comm_), "start MPI");
+    const bool subtree = ranks == owners_ && std::has_single_bit(static_cast<unsigned>(ranks)) &&
+                         first % ranks == 0 && first + node_rank_ == rank_;
+    return or_flags(!subtree) == 0;
+  }
+
   Worker* worker() { return worker_ ? &*worker_ : nullptr; }
 
   DType wire_of(DType dtype) const { return dtype == DType::f32 ? wire_ : dtype; }

@@ -6,32 +6,23 @@
 #include <cstring>
 
 #include "runtime/parallel.h"
+#include "runtime/tree_sum.h"
 
 namespace ssn {
 namespace {
 
 constexpr std::size_t kAlign = 256;
 
-/// Adds the buffers, two at least, in their order; the sum replaces elements [begin, end) of those in `to`.
+/// Adds the buffers, two at least; the sum replaces elements [begin, end) of those in `to`.
 template <class T>
-void add_in_order(const std::vector<T*>& buffers, const std::vector<T*>& to, Slice slice) {
-  constexpr std::int64_t kBlock = 4096 / sizeof(T);  // stays in the first cache until all have it
+void add_buffers(const std::vector<T*>& buffers, const std::vector<T*>& to, Slice slice) {
+  constexpr std::int64_t kBlock = kTreeBlock<T>;
+  const std::vector<const T*> rows(buffers.begin(), buffers.end());
   parallel_for(slice.end - slice.begin, 16 * kBlock, [&](std::int64_t first, std::int64_t stop) {
-    alignas(64) T partial[kBlock];
     for (std::int64_t at = slice.begin + first; at < slice.begin + stop; at += kBlock) {
       const std::int64_t n = std::min(kBlock, slice.begin + stop - at);
-      const T* sum = buffers[0] + at;
-      for (std::size_t r = 1; r + 1 < buffers.size(); ++r) {
-        const T* x = buffers[r] + at;
-#pragma omp simd
-        for (std::int64_t i = 0; i < n; ++i) partial[i] = sum[i] + x[i];
-        sum = partial;
-      }
-      const T* x = buffers.back() + at;
-      T *first_to = to.front() + at, *last_to = to.back() + at;
-#pragma omp simd
-      for (std::int64_t i = 0; i < n; ++i) last_to[i] = first_to[i] = sum[i] + x[i];
-      for (std::size_t r = 1; r + 1 < to.size(); ++r) std::copy_n(last_to, n, to[r] + at);
+      add_as_tree<T>(rows, at, n, to[0] + at);
+      for (std::size_t r = 1; r < to.size(); ++r) std::copy_n(to[0] + at, n, to[r] + at);
     }
   });
 }
@@ -112,7 +103,7 @@ std::vector<T*> Window::buffers(std::int64_t offset) const {
 template <class T>
 void Window::sum_slice(std::int64_t offset, Slice slice, bool everywhere) {
   const std::vector<T*> all = buffers<T>(offset);
-  if (all.size() > 1) add_in_order(all, everywhere ? all : std::vector{all[rank_]}, slice);
+  if (all.size() > 1) add_buffers(all, everywhere ? all : std::vector{all[rank_]}, slice);
 }
 
 void Window::sum(std::int64_t offset, std::int64_t count, DType dtype) {

@@ -33,7 +33,7 @@ class Window {
   bool holds(const std::byte* data) const { return data >= this->data() && data < this->data() + bytes_; }
 
   /// Replaces `count` elements, `offset` bytes behind the beginning of every part, by their sum over the
-  /// ranks, in the order of the ranks. Ranks that do not sum the same are an Error on each.
+  /// ranks (tree_sum.h). Ranks that do not sum the same are an Error on each.
   void sum(std::int64_t offset, std::int64_t count, DType dtype);
   /// The same sum, a slice of it on each of the first `owners` ranks, in its own part; returned is this
   /// rank's slice. Until the next fence, this rank alone may write that slice of the other parts.

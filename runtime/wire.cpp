@@ -9,6 +9,7 @@
 #include "runtime/bf16.h"
 #include "runtime/liveness.h"
 #include "runtime/trace.h"
+#include "runtime/tree_sum.h"
 
 namespace ssn {
 namespace {
@@ -28,24 +29,6 @@ SSN_CLONES void narrow(const float* x, std::int64_t n, bf16* y) {
 SSN_CLONES void widen(const bf16* x, std::int64_t n, float* y) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i];
-}
-
-/// y = the sum of the rows, of n elements, in their order. y may be one of them.
-template <class T>
-SSN_CLONES void add_rows(const std::vector<const T*>& rows, std::int64_t n, T* y) {
-  constexpr std::int64_t kBlock = 1024;  // stays in the first cache
-  Wider<T> sum[kBlock];
-  for (std::int64_t at = 0; at < n; at += kBlock) {
-    const std::int64_t m = std::min(kBlock, n - at);
-    std::copy_n(rows[0] + at, m, sum);
-    for (std::size_t r = 1; r < rows.size(); ++r) {
-      const T* row = rows[r] + at;
-#pragma omp simd
-      for (std::int64_t i = 0; i < m; ++i) sum[i] += row[i];
-    }
-#pragma omp simd
-    for (std::int64_t i = 0; i < m; ++i) store(y[at + i], sum[i]);
-  }
 }
 
 }  // namespace
@@ -214,7 +197,9 @@ void WireSum::add_and_spread(Piece& piece) {
     std::vector<const T*> rows;
     for (std::int64_t r = 0; r < ranks_; ++r)
       rows.push_back(r == rank_ ? sum : reinterpret_cast<const T*>(piece.rows.data() + r * bytes));
-    add_rows(rows, bytes / static_cast<std::int64_t>(sizeof(T)), sum);
+    const auto n = bytes / static_cast<std::int64_t>(sizeof(T));
+    for (std::int64_t at = 0; at < n; at += kTreeBlock<T>)
+      add_as_tree<T>(rows, at, std::min(kTreeBlock<T>, n - at), sum + at);
   };
   switch (piece.sum->wire) {
     case DType::bf16: add(reinterpret_cast<bf16*>(own)); break;

@@ -20,11 +20,11 @@ constexpr std::size_t kPieceBytes = 256 << 10;
 
 /// Sums over the ranks of a communicator, by a thread that mostly waits for the network.
 ///
-/// A piece is cut in a slice a rank. Each rank receives its slice of all ranks, adds them in the order of the
-/// ranks, and sends the sum to all: 2(n−1)/n of the bytes leave every rank, and all ranks get the same bits.
-/// MPI makes no progress on its own, and the thread shares a core with one that computes: so many pieces are
-/// on their way at once, for the network to have work until the thread gets the core again, and it naps
-/// between two looks rather than wait in a loop.
+/// A piece is cut in a slice a rank. Each rank receives its slice of all ranks, adds them (tree_sum.h), and
+/// sends the sum to all: 2(n−1)/n of the bytes leave every rank, and all ranks get the same bits. MPI makes
+/// no progress on its own, and the thread shares a core with one that computes: so many pieces are on their
+/// way at once, for the network to have work until the thread gets the core again, and it naps between two
+/// looks rather than wait in a loop.
 class WireSum {
  public:
   /// Told of every piece, in bytes [begin, end) of the data, as soon as it is summed.

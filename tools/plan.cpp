@@ -34,7 +34,8 @@ int plan(Comm& comm, const Arguments& arguments) {
   const Cost costs = cost(plan, states_of(value_named<OptimizerKind>(config.optimizer)) + (config.ema > 0));
   const NetworkTask task = task_of(input);
   const NetworkSize size = model.reduction() ? model.reduction()->size : NetworkSize{};
-  const std::int64_t samples = std::max<std::int64_t>(1, config.batch / (comm.size() * config.micro_batches));
+  const std::int64_t samples =
+      std::max<std::int64_t>(1, config.batch / (comm.size() * parts_of_rank(config, comm.size())));
   const Work works =
       work(plan, forward_flops(config.model, task, size), samples, input.length > 0 ? "sequence" : "image");
   const RunSize run{

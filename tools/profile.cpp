@@ -195,7 +195,7 @@ int profile(Comm& comm, const Arguments& arguments) {
   check_parts(comm, config, dataset.train->size());
   check_alike(comm, common_options(config, common_data(dataset)));
   const Model model(config, dataset.facts.input, Device::cpu);
-  const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
+  const std::int64_t part = config.batch / (comm.size() * parts_of_rank(config, comm.size()));
   choose_threads(comm, config.threads, useful_threads(model.plan(), dataset.facts.input, part));
   choose_wire(comm, config);
   const std::vector<Profile> profiles = profile_steps(comm, config, list, dataset, times);

@@ -264,7 +264,7 @@ int train(Comm& comm, const Arguments& arguments) {
     search_seconds = search(comm, config, dataset, split.rest, directory);
     make_model();
   }
-  const std::int64_t part = config.batch / (comm.size() * config.micro_batches);
+  const std::int64_t part = config.batch / (comm.size() * parts_of_rank(config, comm.size()));
   choose_threads(comm, config.threads, useful_threads(model->plan(), dataset.facts.input, part));
   choose_wire(comm, config);
   describe(comm, config, *model);

@@ -141,7 +141,22 @@ void expect_the_same_everywhere(std::span<const T> data) {
     EXPECT_EQ(std::memcmp(all.data() + r * data.size_bytes(), data.data(), data.size_bytes()), 0) << r;
 }
 
-TYPED_TEST(Sum, AddsInTheOrderOfTheRanksWithTheSameBitsEverywhere) {
+/// Of the values of [first, last), added as a binary tree.
+template <class T, class F>
+T tree(std::size_t first, std::size_t last, const F& value) {
+  if (last - first == 1) return value(first);
+  std::size_t half = 1;
+  while (2 * half < last - first) half *= 2;
+  return tree<T>(first, first + half, value) + tree<T>(first + half, last, value);
+}
+
+/// Of what the ranks of a node have.
+template <class T>
+T tree_of(const std::vector<int>& ranks, std::int64_t i) {
+  return tree<T>(0, ranks.size(), [&](std::size_t r) { return real<T>(ranks[r], i); });
+}
+
+TYPED_TEST(Sum, AddsAsABinaryTreeWithTheSameBitsEverywhere) {
   Comm& comm = test_comm();
   constexpr std::int64_t n = 100007;
   const Storage storage = comm.allocate(n * sizeof(TypeParam));
@@ -149,14 +164,14 @@ TYPED_TEST(Sum, AddsInTheOrderOfTheRanksWithTheSameBitsEverywhere) {
   for (std::int64_t i = 0; i < n; ++i) data[i] = real<TypeParam>(comm.rank(), i);
   comm.wait(comm.start_sum(data));
   expect_the_same_everywhere<TypeParam>(data);
+  const std::vector<std::vector<int>> all = nodes();
   for (std::int64_t i = 0; i < n; ++i) {
-    TypeParam expected = 0;
-    for (const std::vector<int>& ranks : nodes()) {
-      TypeParam sum = real<TypeParam>(ranks.front(), i);
-      for (std::size_t r = 1; r < ranks.size(); ++r) sum += real<TypeParam>(ranks[r], i);
-      expected += sum;
+    const auto of_node = [&](std::size_t node) { return tree_of<TypeParam>(all[node], i); };
+    ASSERT_EQ(data[i], tree<TypeParam>(0, all.size(), of_node)) << i;
+    const auto of_rank = [&](std::size_t rank) { return real<TypeParam>(static_cast<int>(rank), i); };
+    if (comm.sums_as_tree()) {
+      ASSERT_EQ(data[i], tree<TypeParam>(0, static_cast<std::size_t>(comm.size()), of_rank)) << i;
     }
-    ASSERT_EQ(data[i], expected) << i;
   }
 }
 
@@ -185,15 +200,10 @@ TEST(Bf16, TravelsBetweenNodesOnly) {
   EXPECT_EQ(first_wrong<double>(doubles, 3), -1) << "f64 travels as f64";
 }
 
-/// The nodes' values (in plain memory: the ranks') rounded, added in f32 in their order, rounded.
+/// The nodes' values (in plain memory: the ranks') rounded, added in f32, rounded.
 float sum_as_bf16(const std::vector<std::vector<int>>& nodes, std::int64_t i) {
-  float sum = 0;
-  for (const std::vector<int>& ranks : nodes) {
-    float value = real<float>(ranks.front(), i);
-    for (std::size_t r = 1; r < ranks.size(); ++r) value += real<float>(ranks[r], i);
-    sum = &ranks == &nodes.front() ? float{bf16(value)} : sum + bf16(value);
-  }
-  return bf16(sum);
+  const auto rounded = [&](std::size_t node) { return float{bf16(tree_of<float>(nodes[node], i))}; };
+  return bf16(tree<float>(0, nodes.size(), rounded));
 }
 
 TEST(Bf16, AddsRoundedValuesInF32WithTheSameBitsEverywhere) {

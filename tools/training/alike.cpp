@@ -71,6 +71,8 @@ std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c) 
           {"optimizer", c.optimizer},
           {"ema", fmt::format("{}", c.ema)},
           {"validation", fmt::format("{}", c.validation)},
+          {"shards", fmt::format("{}", c.shards)},
+          {"threads", c.shards > 0 ? fmt::format("{}", c.threads) : "any"},
           {"seed", fmt::format("{}", c.seed)}};
 }
 

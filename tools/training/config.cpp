@@ -1,6 +1,7 @@
 #include "tools/training/config.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 
@@ -150,7 +151,13 @@ void add_training_options(Options& options, TrainConfig& c) {
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
       .add("threads", c.threads, "N", "threads of each rank", between(0, kMostThreads))
-      .show_default("OMP_NUM_THREADS, or the rank's share of the cores, fewer for a small network")
+      .show_default(
+          "OMP_NUM_THREADS, or the rank's share of the cores, fewer for a small network; 1 with --shards")
+      .add("shards", c.shards, "S",
+           "divide every batch in so many parts, whatever the ranks: 1, 2, 4, ... S ranks then give the same "
+           "bits. A power of two",
+           between(0, 1 << 20))
+      .show_default("off")
       .add("search-threads", c.search_threads, "N",
            "threads of the preliminary training, which one rank does", between(0, kMostThreads))
       .show_default("--threads, OMP_NUM_THREADS, or all cores, fewer for a small network")
@@ -232,6 +239,7 @@ void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig
   if (!options.given("eval-every") && c.patience > 0) c.eval_every = 1;
   use_defaults_of_optimizer(options, c);
   check_patience(c);
+  if (c.shards > 0 && c.threads == 0) c.threads = 1;  // the bits may depend on it
   check_usage(c.warmup <= static_cast<double>(c.epochs), "train",
               "--warmup {} is longer than the run: --epochs is {}", c.warmup, c.epochs);
   parse_epochs(c.lr_steps);
@@ -383,12 +391,43 @@ std::int64_t useful_threads(const Plan& plan, const InputShape& input, std::int6
   return std::max<std::int64_t>(1, std::llround(std::min(work / kWorkOfAThread, 1e6)));
 }
 
+std::int64_t parts_of_rank(const TrainConfig& c, std::int64_t ranks) {
+  return c.shards > 0 ? std::max<std::int64_t>(1, c.shards / ranks) : c.micro_batches;
+}
+
+namespace {
+
+void check_shards(const Comm& comm, const TrainConfig& c) {
+  const auto power_of_two = [](std::int64_t n) { return std::has_single_bit(static_cast<std::uint64_t>(n)); };
+  check_usage(power_of_two(c.shards), "train",
+              "--shards {}: they are added in a binary tree, so their number must be a power of two, such as "
+              "{}",
+              c.shards, std::bit_floor(static_cast<std::uint64_t>(c.shards)));
+  check_usage(
+      power_of_two(comm.size()) && comm.size() <= c.shards, "train",
+      "--shards {} can be divided over 1, 2, 4, ... {} ranks, found {}: start another number of ranks",
+      c.shards, c.shards, comm.size());
+  check_usage(
+      comm.sums_as_tree(), "train",
+      "--shards {}: the nodes have no equal power of two of ranks, one after another: start them so, or "
+      "set SSN_SUM=allreduce",
+      c.shards);
+  check_usage(c.wire == name_of(DType::f32), "train",
+              "--wire {}: leave it out with --shards, it rounds between ranks only", c.wire);
+  check_usage(c.micro_batches == 1, "train",
+              "--micro-batches {}: leave it out, a rank computes its shards one after another",
+              c.micro_batches);
+}
+
+}  // namespace
+
 void check_parts(const Comm& comm, const TrainConfig& c, std::int64_t training_samples) {
-  const std::int64_t step = std::min(c.batch, training_samples);
-  check_usage(step >= comm.size() * c.micro_batches, "train",
+  if (c.shards > 0) check_shards(comm, c);
+  const std::int64_t step = std::min(c.batch, training_samples), parts = parts_of_rank(c, comm.size());
+  check_usage(step >= comm.size() * parts, "train",
               "a step has {} samples, too few for {} rank(s) with {} part(s) each: raise --batch ({}) or "
-              "lower --micro-batches",
-              step, comm.size(), c.micro_batches, c.batch);
+              "lower --{}",
+              step, comm.size(), parts, c.batch, c.shards > 0 ? "shards" : "micro-batches");
 }
 
 std::vector<double> parse_epochs(const std::string& text) {

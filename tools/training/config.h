@@ -53,6 +53,7 @@ struct TrainConfig {
 
   std::string device = "auto";
   std::int64_t seed = 0, threads = 0, eval_every = 5;
+  std::int64_t shards = 0;  // 0: the ranks' parts are not fixed
   std::string overlap = "on";
   std::int64_t bucket = 1024;  // KiB
   std::string wire = "f32";
@@ -104,7 +105,9 @@ void choose_threads(Comm& comm, std::int64_t& threads, std::int64_t most);
 void choose_wire(Comm& comm, const TrainConfig& config);
 /// More threads than this cost a step more in waiting for each other than they gain.
 std::int64_t useful_threads(const Plan& plan, const InputShape& input, std::int64_t batch);
-/// A step must have a sample for every rank and micro-batch.
+/// Parts of a step that each of so many ranks computes one after another: its shards or micro-batches.
+std::int64_t parts_of_rank(const TrainConfig& config, std::int64_t ranks);
+/// A step must have a sample for every part, and shards must be divisible over the ranks.
 void check_parts(const Comm& comm, const TrainConfig& config, std::int64_t training_samples);
 
 /// The epochs of "60,120,160": rising, at least one.

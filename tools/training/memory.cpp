@@ -12,6 +12,7 @@
 #include "autograd/optimizer.h"
 #include "layers/models/outline.h"
 #include "runtime/dry_run.h"
+#include "tools/training/shards.h"
 #include "tools/training/task.h"
 #include "tools/training/trainer.h"
 
@@ -28,12 +29,12 @@ Tensor labels_for(const NetworkInput& input, Device device) {
   return Tensor::zeros({labels}, DType::i32, device);
 }
 
-/// A step of so many samples, in micro-batches, as Trainer does it; all but the first take the same.
-void dry_step(Model& model, Optimizer& optimizer, const TrainConfig& config, std::int64_t samples,
-              const Recompute& recompute) {
+/// A step in parts of so many samples, as Trainer does it; all but the first take the same.
+void dry_step(Model& model, Optimizer& optimizer, const TrainConfig& config, std::int64_t parts,
+              std::int64_t samples, const Recompute& recompute) {
   const NetworkTask task = task_of(model.input());
   model.parameters.zero_gradients();
-  for (std::int64_t part = 0; part < std::min<std::int64_t>(config.micro_batches, 2); ++part) {
+  for (std::int64_t part = 0; part < std::min<std::int64_t>(parts, 2); ++part) {
     const NetworkInput input = zeros_for(task, samples);
     const Pass pass{.training = true, .half = model.half, .recompute = recompute};
     const Var logits = model.network->forward(input, pass);
@@ -74,8 +75,9 @@ std::vector<std::string> segments_within(const TrainConfig& config, const RunSiz
   const std::int64_t least = needs(all.size());
   check_usage(least <= limit, "memory",
               "--memory {}: a rank's training needs {} even where all segments are recomputed: lower --batch "
-              "({}), raise --micro-batches ({}), use more ranks, or --weights lean",
-              config.memory, memory_text(least), config.batch, config.micro_batches);
+              "({}), raise --{} ({}), use more ranks, or --weights lean",
+              config.memory, memory_text(least), config.batch, config.shards > 0 ? "shards" : "micro-batches",
+              config.shards > 0 ? config.shards : config.micro_batches);
   std::size_t too_few = 0, enough = all.size();
   while (enough - too_few > 1) {
     const std::size_t middle = (too_few + enough) / 2;
@@ -111,10 +113,11 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   const auto share = [](std::int64_t samples, std::int64_t parts) {
     return samples / parts + (samples % parts != 0 ? 1 : 0);
   };
-  const std::int64_t samples =
-      share(std::min(config.batch, size.trained), std::int64_t{size.ranks} * config.micro_batches);
+  const std::int64_t parts = parts_of_rank(config, size.ranks);
+  const std::int64_t samples = share(std::min(config.batch, size.trained), size.ranks * parts);
   const std::int64_t batch = evaluation_options(config).batch;
-  const std::int64_t measured = share(std::min(batch, size.measured), size.ranks);
+  const std::int64_t measured =
+      share(std::min(batch, size.measured), config.shards > 0 ? size.ranks * parts : size.ranks);
   std::vector<NetworkInput> prepared;  // by the loaders
   const auto prepare = [&](std::int64_t batches, std::int64_t of) {
     for (std::int64_t i = 0; i < std::min(batches, PrefetchOptions().depth + 1); ++i)
@@ -127,10 +130,12 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   const auto optimizer = make_optimizer(optimizer_options(config), model.parameters);
   std::optional<MovingAverage> average;
   if (config.ema > 0) average.emplace(config.ema, model.parameters);
-  for (int step = 0; step < 2; ++step) dry_step(model, *optimizer, config, samples, recompute);
+  std::optional<Shards> shards;
+  if (config.shards > 0) shards.emplace(solo, model.parameters, parts);
+  for (int step = 0; step < 2; ++step) dry_step(model, *optimizer, config, parts, samples, recompute);
   const NoGrad no_grad;
   const AverageInUse averaged(average, model.parameters);
-  prepare(share(size.measured, batch), measured);
+  prepare(share(size.measured, batch) * (config.shards > 0 ? parts : 1), measured);
   model.network->forward(prepared.back(), {});  // evaluate() computes in f32
   const PoolStats stats = dry_run.stats();
   return static_cast<std::int64_t>(

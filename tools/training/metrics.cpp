@@ -35,6 +35,18 @@ void Metrics::add(const Tensor& logits, const Tensor& labels, double loss_sum) {
   }
 }
 
+Metrics sum_over(Comm& comm, std::span<const Metrics> mine) {
+  std::vector<Metrics> all(mine.size() * static_cast<std::size_t>(comm.size()));
+  const std::vector<std::byte> bytes = comm.allgather(std::as_bytes(mine));
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(all.data()));
+  Metrics::Sums total{};
+  for (const Metrics& one : all)
+    for (std::size_t i = 0; i < total.size(); ++i) total[i] += one.sums()[i];
+  Metrics sum;
+  sum.set_sums(total);
+  return sum;
+}
+
 nlohmann::ordered_json rounded(double value) {
   return std::round(value * 1e4) / 1e4;
 }

@@ -9,14 +9,12 @@
 
 namespace ssn {
 
-/// Sums over the samples that a rank has seen; after sum_over() those of all ranks.
+/// Sums over the samples that were seen.
 class Metrics {
  public:
   /// Wrong at k: the label is not among the k largest logits. Of equal logits the lower class comes first; a
   /// label whose logit is not a number is wrong. logits f32 (n, classes), labels i32 (n).
   void add(const Tensor& logits, const Tensor& labels, double loss_sum);
-  /// In the order of the ranks, so that every rank has the same bits.
-  void sum_over(Comm& comm) { comm.sum_in_rank_order(sums_); }
 
   double samples() const { return sums_[0]; }
   /// Mean over the samples.
@@ -33,6 +31,10 @@ class Metrics {
  private:
   Sums sums_{};
 };
+
+/// The sum of what each rank has, as many on each: of rank 0 in their order, then of rank 1, ... The same
+/// bits on every rank, and wherever the same parts are divided otherwise. Collective.
+Metrics sum_over(Comm& comm, std::span<const Metrics> mine);
 
 /// JSON with numbers rounded for reading: 4 digits after the point.
 nlohmann::ordered_json rounded(double value);

@@ -175,6 +175,7 @@ TrainConfig search_config(const TrainConfig& config) {
   c.eval_every = 0;
   c.ema = 0;  // the groups follow from the weights themselves
   c.patience = 0;
+  c.shards = 0;  // one rank does it, whatever their number
   c.epochs =
       config.search_epochs > 0 ? std::llround(std::ceil(config.search_epochs)) : (config.epochs + 9) / 10;
   const double share = static_cast<double>(c.epochs) / static_cast<double>(config.epochs);

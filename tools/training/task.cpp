@@ -90,20 +90,22 @@ AveragedStatistics::~AveragedStatistics() {
   for (std::size_t i = 0; i < own_.size(); ++i) parameters_.buffers()[i].tensor.copy_from(own_[i]);
 }
 
-Metrics evaluate(Comm& comm, Model& model, const Loader& loader) {
+Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t parts) {
   const Span span("evaluate");
   const NoGrad no_grad;
-  Metrics metrics;
-  Prefetcher batches(loader, {.first_part = comm.rank(), .parts = comm.size(), .end_epoch = 1});
+  std::vector<Metrics> metrics(static_cast<std::size_t>(parts));
+  const std::int64_t first = comm.rank() * parts;
+  Prefetcher batches(
+      loader, {.first_part = first, .part_count = parts, .parts = comm.size() * parts, .end_epoch = 1});
   while (const std::optional<Batch> batch = batches.next()) {
     if (batch->size() == 0) continue;
     const Device device = model.parameters.device();
     const Var logits = model.network->forward(network_input(*batch, device), {});
     const Var loss = cross_entropy(logits, batch->labels.to(device), 0, 1);
-    metrics.add(logits.value(), batch->labels, *loss.value().to(Device::cpu).data<float>());
+    metrics[static_cast<std::size_t>(batch->part - first)].add(logits.value(), batch->labels,
+                                                               *loss.value().to(Device::cpu).data<float>());
   }
-  metrics.sum_over(comm);
-  return metrics;
+  return sum_over(comm, metrics);
 }
 
 namespace {

@@ -60,8 +60,9 @@ class AveragedStatistics {
   std::vector<Tensor> own_;
 };
 
-/// The metrics of the whole set, whose batches are split over the ranks. Wants AveragedStatistics.
-Metrics evaluate(Comm& comm, Model& model, const Loader& loader);
+/// The metrics of the whole set, whose batches are split over the ranks, and each rank's part in `parts` that
+/// are measured one after another. Wants AveragedStatistics.
+Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t parts = 1);
 
 /// The parameters and running statistics of a network, and what is needed to build it and to read its data.
 void store_model(const Model& model, const DataFacts& facts, const std::string& config, Archive& archive);

@@ -1,5 +1,6 @@
 #include "tools/training/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/log.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr const char* kCheckpoint = "checkpoint.h5";
 constexpr std::uint32_t kSignal = 1, kNotFinite = 2;  // flags that the ranks agree on at each step
+constexpr std::int64_t kSums = std::tuple_size_v<Metrics::Sums>;
 
 volatile std::sig_atomic_t g_signal = 0;
 
@@ -104,19 +106,26 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       schedule_(schedule_options(config_)),
       optimizer_(make_optimizer(optimizer_options(config_), model.parameters)),
       reducer_(comm, model.parameters, reducer_options(config_)),
+      parts_(parts_of_rank(config_, comm.size())),
       metrics_file_(directory_ ? MetricsFile(directory_->file("metrics.jsonl"), 0) : MetricsFile()) {
   if (setup.validation) validation_.emplace(setup.validation, evaluation_options(config_));
   check_schedule(schedule_);
   if (config_.ema > 0) average_.emplace(config_.ema, model.parameters);
-  model_.weights.on_complete([this](const Completion& c) { reducer_.complete(c.range); },
-                             reducer_.least_part());
+  if (config_.shards > 0) shards_.emplace(comm, model.parameters, parts_);
+  epoch_metrics_.resize(static_cast<std::size_t>(measured_parts()));
+  model_.weights.on_complete(
+      [this](const Completion& c) {
+        if (shards_) shards_->complete(c.range);
+        reducer_.complete(c.range);
+      },
+      reducer_.least_part());
 }
 
 Trainer::~Trainer() {
   model_.weights.on_complete({});
 }
 
-double Trainer::accumulate(const Batch& batch) {
+double Trainer::accumulate(const Batch& batch, std::int64_t part) {
   const Device device = model_.parameters.device();
   const Tensor labels = batch.labels.to(device);
   Var logits, loss;
@@ -134,7 +143,7 @@ double Trainer::accumulate(const Batch& batch) {
   }
   const double loss_sum =
       *loss.value().to(Device::cpu).data<float>() * static_cast<double>(batch.global_size);
-  epoch_metrics_.add(logits.value(), batch.labels, loss_sum);
+  epoch_metrics_[shards_ ? static_cast<std::size_t>(part) : 0].add(logits.value(), batch.labels, loss_sum);
   const Span span("backward");
   backward(loss);
   model_.weights.finish_backward();
@@ -149,17 +158,20 @@ Trainer::Step Trainer::step(Prefetcher& batches) {
       config_.on_nonfinite == "skip" ? copies(statistics(model_.parameters)) : std::vector<Tensor>();
   double loss_sum = 0;
   std::int64_t labels = 0;
-  for (std::int64_t part = 0; part < config_.micro_batches; ++part) {
+  for (std::int64_t part = 0; part < parts_; ++part) {
     const std::optional<Batch> batch = [&] {
       const Span waiting("data");
       return batches.next();
     }();
     check(batch.has_value(), "train", "the data ended before the run");
-    model_.weights.set_reporting(part + 1 == config_.micro_batches);
-    loss_sum += accumulate(*batch);
+    model_.weights.set_reporting(part + 1 == parts_);
+    if (shards_) shards_->begin();
+    loss_sum += accumulate(*batch, part);
+    if (shards_) shards_->end();
     labels += batch->size();
   }
   const std::optional<std::int64_t> element = reducer_.finish();
+  if (shards_) shards_->finish();
   const double norm = config_.clip > 0 ? gradient_norm(model_.parameters) : 0;
   const bool finite = std::isfinite(loss_sum) && std::isfinite(norm) && !element;
   const std::uint32_t flags = comm_.agree((StopSignals::arrived() ? kSignal : 0) | (finite ? 0 : kNotFinite));
@@ -228,14 +240,14 @@ std::string Trainer::measure(nlohmann::ordered_json& line, bool& best) {
   const AveragedStatistics averaged(comm_, model_.parameters);
   std::string summary;
   if (validation_) {
-    const Metrics metrics = evaluate(comm_, model_, *validation_);
+    const Metrics metrics = measure(*validation_);
     line["validation_loss"] = rounded(metrics.loss());
     line["validation_error1"] = rounded(metrics.error1());
     summary += fmt::format("  validation error@1 {:.2f}%", metrics.error1());
     best = metrics.error1() < best_error_;
     best_error_ = std::min(best_error_, metrics.error1());
   }
-  test_metrics_ = evaluate(comm_, model_, test_);
+  test_metrics_ = measure(test_);
   if (best) best_epoch_ = epoch_, best_test_ = *test_metrics_;
   waited_ = epoch_ - best_epoch_;
   line["test_loss"] = rounded(test_metrics_->loss());
@@ -246,12 +258,11 @@ std::string Trainer::measure(nlohmann::ordered_json& line, bool& best) {
 
 void Trainer::end_epoch(Progress& progress) {
   const double lr = learning_rate(schedule_, steps_done() - 1, steps_per_epoch_);
-  Metrics train = epoch_metrics_;
-  train.sum_over(comm_);
+  const Metrics train = sum_over(comm_, epoch_metrics_);
   check(train.samples() > 0, "train", "no step of epoch {} was finite: lower --lr ({})", epoch_ + 1,
         config_.lr);
   train_metrics_ = train;
-  epoch_metrics_ = {};
+  std::ranges::fill(epoch_metrics_, Metrics());
   ++epoch_;
   step_ = 0;
   nlohmann::ordered_json line = {{"epoch", epoch_},
@@ -283,9 +294,9 @@ std::int64_t Trainer::wire_bytes_per_step() const {
 PrefetchOptions Trainer::from_here() const {
   return {.epoch = epoch_,
           .step = step_,
-          .first_part = comm_.rank() * config_.micro_batches,
-          .part_count = config_.micro_batches,
-          .parts = comm_.size() * config_.micro_batches,
+          .first_part = comm_.rank() * parts_,
+          .part_count = parts_,
+          .parts = comm_.size() * parts_,
           .end_epoch = config_.epochs};
 }
 
@@ -325,7 +336,7 @@ void Trainer::measure_result(TrainResult& result) {
   if (!test_metrics_ || step_ > 0) {
     const AverageInUse in_use(average_, model_.parameters);
     const AveragedStatistics averaged(comm_, model_.parameters);
-    test_metrics_ = evaluate(comm_, model_, test_);
+    test_metrics_ = measure(test_);
   }
   result.test = test_metrics_;
 }
@@ -334,9 +345,7 @@ void Trainer::save(std::string_view name) {
   if (!directory_) return;
   const Span span("checkpoint");
   Archive archive;
-  archive.tensors["trainer/epoch_sums"] = gather_rows<double>(comm_, epoch_metrics_.sums());
-  const std::vector<float> own = one_after_another(statistics(model_.parameters));
-  archive.tensors["trainer/statistics"] = gather_rows<float>(comm_, own);
+  store_own(archive);
   {
     const AveragedStatistics averaged(comm_, model_.parameters);
     store_model(model_, dataset_.facts, config_text_, archive);
@@ -346,7 +355,6 @@ void Trainer::save(std::string_view name) {
   archive.attributes["trainer/epoch"] = epoch_;
   archive.attributes["trainer/step"] = step_;
   archive.attributes["trainer/steps_per_epoch"] = steps_per_epoch_;
-  archive.attributes["trainer/ranks"] = std::int64_t{comm_.size()};
   archive.attributes["trainer/best_error"] = best_error_;
   archive.attributes["trainer/best_epoch"] = best_epoch_;
   archive.attributes["trainer/waited"] = waited_;
@@ -371,8 +379,6 @@ void Trainer::restore_optimizer(const Archive& archive) {
 }
 
 void Trainer::store_average(Archive& archive) {
-  const std::vector<float> own = one_after_another(average_->buffers());
-  archive.tensors["trainer/average_statistics"] = gather_rows<float>(comm_, own);
   for (const Parameters::Entry& entry : model_.parameters.entries())
     archive.tensors["average/parameters/" + entry.name] =
         average_->values().slice(entry.range.first, entry.shape);
@@ -422,22 +428,43 @@ void Trainer::resume(const Archive& archive) {
     on_root(comm_, [&] { metrics_file_ = MetricsFile(directory_->file("metrics.jsonl"), epoch_); });
 }
 
+void Trainer::store_own(Archive& archive) {
+  std::vector<double> sums;
+  for (const Metrics& metrics : epoch_metrics_)
+    sums.insert(sums.end(), metrics.sums().begin(), metrics.sums().end());
+  const Tensor rows = gather_rows<double>(comm_, sums);
+  if (rows) archive.tensors["trainer/epoch_sums"] = rows.view({rows.size() / kSums, kSums});
+  if (shards_) return;  // all ranks have the same statistics
+  archive.attributes["trainer/ranks"] = std::int64_t{comm_.size()};
+  const std::vector<float> own = one_after_another(statistics(model_.parameters));
+  archive.tensors["trainer/statistics"] = gather_rows<float>(comm_, own);
+  if (!average_) return;
+  const std::vector<float> averages = one_after_another(average_->buffers());
+  archive.tensors["trainer/average_statistics"] = gather_rows<float>(comm_, averages);
+}
+
 void Trainer::restore_own(const Archive& archive) {
-  const auto ranks = archive.attribute<std::int64_t>("trainer/ranks");
+  const auto rows = shards_ ? config_.shards : archive.attribute<std::int64_t>("trainer/ranks");
   const Tensor& sums = archive.tensor("trainer/epoch_sums");
-  check(sums.shape() == Shape{ranks, 4}, "checkpoint", "trainer/epoch_sums has shape {}, expected {}x4",
-        sums.shape().text(), ranks);
-  Metrics::Sums own{};
-  if (ranks != comm_.size()) {
+  check(sums.shape() == Shape{rows, kSums}, "checkpoint", "trainer/epoch_sums has shape {}, expected {}x{}",
+        sums.shape().text(), rows, kSums);
+  const auto sums_of = [&](std::int64_t row) {
+    Metrics::Sums of{};
+    std::copy_n(sums.data<double>() + row * kSums, kSums, of.begin());
+    return of;
+  };
+  const std::int64_t ranks = comm_.size(), rank = comm_.rank();
+  if (!shards_ && rows != ranks) {
     info("the checkpoint is of {} rank(s): every rank goes on from the mean of their running statistics",
-         ranks);
-    for (std::int64_t i = 0; comm_.rank() == 0 && i < sums.size(); ++i)
-      own[static_cast<std::size_t>(i % 4)] += sums.data<double>()[i];
-    return epoch_metrics_.set_sums(own);
+         rows);
+    Metrics::Sums all{};
+    for (std::int64_t row = 0; rank == 0 && row < rows; ++row)
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] += sums_of(row)[i];
+    return epoch_metrics_[0].set_sums(all);
   }
-  const std::int64_t rank = comm_.rank();
-  std::copy_n(sums.data<double>() + rank * 4, 4, own.begin());
-  epoch_metrics_.set_sums(own);
+  for (std::size_t i = 0; i < epoch_metrics_.size(); ++i)
+    epoch_metrics_[i].set_sums(sums_of(rank * std::ssize(epoch_metrics_) + static_cast<std::int64_t>(i)));
+  if (shards_) return;
   restore_row(archive, "trainer/statistics", ranks, rank, statistics(model_.parameters));
   if (average_) restore_row(archive, "trainer/average_statistics", ranks, rank, average_->buffers());
 }

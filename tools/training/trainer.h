@@ -11,6 +11,7 @@
 #include "runtime/progress.h"
 #include "tools/training/memory.h"
 #include "tools/training/run_directory.h"
+#include "tools/training/shards.h"
 #include "tools/training/task.h"
 
 namespace ssn {
@@ -54,7 +55,8 @@ LoaderOptions evaluation_options(const TrainConfig& config);
 
 /// Trains a model on one rank or several. Rank r of N takes part r of N of every global batch (with
 /// micro-batches, m parts of N m, one after another). A part's loss is its sum over the samples divided by
-/// the global batch, so the sum of the gradients over parts and ranks is the gradient of the mean.
+/// the global batch, so the sum of the gradients over parts and ranks is the gradient of the mean. With
+/// --shards the parts are S whatever the ranks, and what they give is added in one binary tree (shards.h).
 class Trainer {
  public:
   struct Setup {
@@ -71,7 +73,8 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Goes on from a checkpoint of the same run. Exactly, with as many ranks and threads as wrote it.
+  /// Goes on from a checkpoint of the same run. Exactly, with as many ranks and threads as wrote it; with
+  /// --shards on any number of ranks.
   void resume(const Archive& archive);
   TrainResult run();
   /// Trains for so many steps and does nothing else: for measuring.
@@ -94,8 +97,11 @@ class Trainer {
   /// --on-nonfinite stop, or else told and counted. Collective.
   void leave_out(bool loss_finite, std::optional<std::int64_t> element);
   PrefetchOptions from_here() const;
-  /// Forward and backward of one part; returns the sum of its samples' losses.
-  double accumulate(const Batch& batch);
+  /// Forward and backward of one of the rank's parts; returns the sum of its samples' losses.
+  double accumulate(const Batch& batch, std::int64_t part);
+  /// Parts of a rank that are measured on their own.
+  std::int64_t measured_parts() const { return shards_ ? parts_ : 1; }
+  Metrics measure(const Loader& loader) { return evaluate(comm_, model_, loader, measured_parts()); }
   /// What the run has to show, once it is complete or stopped.
   void measure_result(TrainResult& result);
   /// Measures the state, adds that to the line of metrics and returns it for the log. `best`: as no state
@@ -109,7 +115,8 @@ class Trainer {
   /// average/parameters/<name> and average/statistics/<name>, as eval and export read them.
   void store_average(Archive& archive);
   void restore_average(const Archive& archive);
-  /// What each rank has of its own.
+  /// What each rank has of its own, or each shard.
+  void store_own(Archive& archive);
   void restore_own(const Archive& archive);
   std::int64_t wire_bytes_per_step() const;
   std::int64_t steps_done() const { return epoch_ * steps_per_epoch_ + step_; }
@@ -133,10 +140,12 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<MovingAverage> average_;
   Reducer reducer_;
+  std::int64_t parts_;  // of a step, of each rank
+  std::optional<Shards> shards_;
   MetricsFile metrics_file_;
 
   std::int64_t epoch_ = 0, step_ = 0;     // the next step is step_ of epoch_
-  Metrics epoch_metrics_;                 // this rank's, of the epoch so far
+  std::vector<Metrics> epoch_metrics_;    // of the epoch so far: this rank's, or each of its shards'
   std::optional<Metrics> train_metrics_;  // of the epoch before
   std::optional<Metrics> test_metrics_;   // of the state at the last epoch's end, where it was measured
   double best_error_ = 101;               // percent, on the validation set
