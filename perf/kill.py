@@ -89,13 +89,11 @@ class Runs:
         return code != 0
 
     def signal(self, out):
-        before = (out / "plan.json").stat().st_mtime_ns if (out / "plan.json").exists() else 0
         process = self.start(out)
-        # The training begins when the plan is written; before that a signal ends the program as usual.
-        while process.poll() is None and not (
-                (out / "plan.json").exists() and (out / "plan.json").stat().st_mtime_ns != before):
+        while process.poll() is None and not ranks_of(out):
             time.sleep(0.01)
-        time.sleep(random.uniform(0.05, self.seconds / 2))
+        # Before a program has begun to run, a signal ends it as usual.
+        time.sleep(random.uniform(0.1, self.seconds))
         process.send_signal(signal.SIGUSR1)
         code = self.finish(process, out)
         self.check_checkpoint(out)

@@ -1,8 +1,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <optional>
+#include <string_view>
+
 #include "runtime/log.h"
 #include "tools/commands.h"
+#include "tools/training/stop_signals.h"
 
 namespace {
 
@@ -18,6 +22,9 @@ void hold_standard_streams() {
 
 int main(int argc, char** argv) {
   hold_standard_streams();
+  // From the beginning to the end: a signal while the data is read, or behind the last step, is one to stop.
+  std::optional<ssn::StopSignals> signals;
+  if (argc > 1 && std::string_view(argv[1]) == "train") signals.emplace();
   return ssn::run_ranks([&](ssn::Comm& comm) {
     ssn::set_log({.rank = comm.rank()});
     return ssn::run_command(comm, ssn::Arguments(argv + 1, argv + argc));

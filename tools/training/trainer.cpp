@@ -14,8 +14,6 @@ constexpr const char* kCheckpoint = "checkpoint.h5";
 constexpr std::uint32_t kSignal = 1, kNotFinite = 2;  // flags that the ranks agree on at each step
 constexpr std::int64_t kSums = std::tuple_size_v<Metrics::Sums>;
 
-volatile std::sig_atomic_t g_signal = 0;
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -72,20 +70,6 @@ void restore_row(const Archive& archive, const std::string& name, std::int64_t r
 }
 
 }  // namespace
-
-StopSignals::StopSignals() {
-  struct sigaction action {};
-  action.sa_handler = [](int signal) { g_signal = signal; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  g_signal = 0;
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
-}
-StopSignals::~StopSignals() {
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-}
-bool StopSignals::arrived() {
-  return g_signal != 0;
-}
 
 LoaderOptions evaluation_options(const TrainConfig& config) {
   return {.batch = std::max<std::int64_t>(1, config.batch / config.micro_batches), .training = false};

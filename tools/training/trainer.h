@@ -12,29 +12,13 @@
 #include "tools/training/memory.h"
 #include "tools/training/run_directory.h"
 #include "tools/training/shards.h"
+#include "tools/training/stop_signals.h"
 #include "tools/training/task.h"
 
 namespace ssn {
 
 /// How a run ended.
 enum class Ending : std::uint8_t { complete, stop_after, signal };
-
-/// While it lives, the first SIGINT, SIGTERM or SIGUSR1 is noted for whoever asks, and the second one ends
-/// the program as usual. mpirun passes SIGUSR1 on to the ranks, where it ends the job itself for the others.
-class StopSignals {
- public:
-  StopSignals();
-  ~StopSignals();
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-
-  /// Since the latest of them began.
-  static bool arrived();
-
- private:
-  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
-  std::array<struct sigaction, kSignals.size()> before_{};
-};
 
 struct TrainResult {
   Ending ending = Ending::complete;
