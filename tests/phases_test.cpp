@@ -68,5 +68,20 @@ TEST(Phases, ARecordingWithoutStepsHasNone) {
   EXPECT_TRUE(step_times({.events = {event("evaluate", 0, 0, 5)}}).empty());
 }
 
+TEST(GroupCompletions, AreSharesOfTheLastStepsBackward) {
+  const Trace trace{
+      .events = {
+          {"step", 0, 0, 100}, {"backward", 0, 20, 80}, {"step", 0, 100, 300}, {"backward", 0, 150, 250}}};
+  const std::vector<GroupCompletion> found =
+      group_completions(trace, {{3, 50, 40}, {3, 10, 160}, {0, 20, 200}, {1, 10, 250}});
+  ASSERT_EQ(found.size(), 3u) << "the first is of another step";
+  EXPECT_EQ(found[0].group, 3);
+  EXPECT_DOUBLE_EQ(found[0].share, 0.1);
+  EXPECT_DOUBLE_EQ(found[2].share, 1);
+  EXPECT_DOUBLE_EQ(complete_after(found, 0.25), 0.1);
+  EXPECT_DOUBLE_EQ(complete_after(found, 0.5), 0.5);
+  EXPECT_DOUBLE_EQ(complete_after(found, 1), 1);
+}
+
 }  // namespace
 }  // namespace ssn

@@ -73,6 +73,9 @@ std::vector<std::string> column(const Comm& comm, const Profile& p, const Profil
                raw = bus_bandwidth(comm, p.bytes, p.raw_seconds);
   out.push_back(comm.size() == 1 ? "-" : fmt::format("{:.3f}", used / 1e9));
   out.push_back(comm.size() == 1 ? "-" : fmt::format("{:.3f}", raw / 1e9));
+  out.push_back(fmt::format("{:.0f}, {:.0f}, {:.0f}%", 100 * complete_after(p.completions, 0.25),
+                            100 * complete_after(p.completions, 0.5),
+                            100 * complete_after(p.completions, 1)));
   const auto ms = [&](double seconds) {
     return comm.size() == 1 ? "-" : fmt::format("{:.2f}", 1e3 * seconds);
   };
@@ -93,8 +96,8 @@ std::string table(const Comm& comm, const TrainConfig& config, const ProfileOpti
                   const std::vector<Profile>& profiles) {
   std::vector<std::string> names = {"budget", "parameters", "bytes summed a step", "ms a step"};
   for (const char* phase : kPhaseNames) names.push_back(fmt::format("  {}", phase));
-  names.insert(names.end(), {"bus GB/s in the step", "bus GB/s alone", "ms without the sums", "ms at least",
-                             "of the sums is hidden", "samples/s",
+  names.insert(names.end(), {"bus GB/s in the step", "bus GB/s alone", "25, 50, 100% complete at",
+                             "ms without the sums", "ms at least", "of the sums is hidden", "samples/s",
                              fmt::format("times as fast as {}", profiles.front().budget)});
   std::vector<std::vector<std::string>> columns;
   for (const Profile& p : profiles) columns.push_back(column(comm, p, profiles.front(), config.batch));
@@ -107,14 +110,13 @@ std::string table(const Comm& comm, const TrainConfig& config, const ProfileOpti
     out += fmt::format("\n{:<24}", names[row]);
     for (const auto& cells : columns) out += fmt::format(" {:>28}", cells[row]);
   }
-  return out +
-         "\n\nreduce: of the sum over the ranks, what the step does or waits for, slower ranks too; reduce "
-         "hidden: "
-         "what another thread\ndid meanwhile, beside the other phases. At least: the work alone, or the work "
-         "up to "
-         "the first sum, the sums alone, and what follows.\nOf the sums, what the work behind the first "
-         "leaves time "
-         "for can be hidden. The last line has the 95% confidence interval.";
+  return out + R"(
+
+reduce: of the sum over the ranks, what the step does or waits for, slower ranks too; reduce hidden: what another
+thread did meanwhile, beside the other phases. complete at: the share of backward after which so much of the groups'
+gradient can be summed. at least: the work alone, or the work up to the first sum, the sums alone, and what follows.
+Of the sums, what the work behind the first leaves time for can be hidden. The last line has the 95% confidence
+interval.)";
 }
 
 Json to_json(const Spread& s) {
@@ -133,6 +135,9 @@ Json to_json(const Comm& comm, const TrainConfig& config, const ProfileOptions& 
               {"ranks", comm.size()},    {"threads", config.threads}, {"turns", times.turns},
               {"steps", times.steps},    {"budgets", Json::array()}};
   for (const Profile& p : profiles) {
+    Json completions = Json::array();
+    for (const GroupCompletion& c : p.completions)
+      completions.push_back({{"group", c.group}, {"bytes", c.bytes}, {"share_of_backward", c.share}});
     Json phases;
     for (std::size_t i = 0; i < kPhaseNames.size(); ++i) phases[kPhaseNames[i]] = to_json(p.phases[i]);
     const Speedup faster = speedup(profiles.front().turns, p.turns);
@@ -143,6 +148,7 @@ Json to_json(const Comm& comm, const TrainConfig& config, const ProfileOptions& 
                               {"turn_seconds", p.turns},
                               {"phase_seconds", std::move(phases)},
                               {"schedule", to_json(p.schedule)},
+                              {"completions", std::move(completions)},
                               {"sum_seconds", p.sum_seconds},
                               {"raw_sum_seconds", p.raw_seconds},
                               {"work_seconds", p.work_seconds},

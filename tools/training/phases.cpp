@@ -126,4 +126,27 @@ SumSchedule sum_schedule(const Trace& trace) {
   return schedule;
 }
 
+std::vector<GroupCompletion> group_completions(const Trace& trace, const std::vector<Completed>& all) {
+  Interval backward{0, 0};
+  for (const TraceEvent& e : trace.events)
+    if (std::string_view(e.name) == "backward" && e.begin >= backward.begin) backward = {e.begin, e.end};
+  std::vector<GroupCompletion> completions;
+  for (const Completed& c : all) {
+    if (c.at < backward.begin || c.at > backward.end) continue;
+    completions.push_back(
+        {c.group, c.bytes, seconds(c.at - backward.begin) / seconds(backward.end - backward.begin)});
+  }
+  return completions;
+}
+
+double complete_after(const std::vector<GroupCompletion>& completions, double share_of_bytes) {
+  double all = 0, complete = 0;
+  for (const GroupCompletion& c : completions) all += static_cast<double>(c.bytes);
+  for (const GroupCompletion& c : completions) {
+    complete += static_cast<double>(c.bytes);
+    if (complete >= share_of_bytes * all) return c.share;
+  }
+  return 1;
+}
+
 }  // namespace ssn

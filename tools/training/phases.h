@@ -33,6 +33,24 @@ struct SumSchedule {
   double tail = 0;             // and after that
 };
 
+/// When, on the trace's clock, some bytes of a group's gradient are complete.
+struct Completed {
+  int group = 0;
+  std::int64_t bytes = 0;
+  std::int64_t at = 0;
+};
+/// The same as a share of the time of backward.
+struct GroupCompletion {
+  int group = 0;
+  std::int64_t bytes = 0;
+  double share = 0;
+};
+
+/// Of the last step of a recording, in their order.
+std::vector<GroupCompletion> group_completions(const Trace& trace, const std::vector<Completed>& all);
+/// The share of backward after which this share of all bytes is complete.
+double complete_after(const std::vector<GroupCompletion>& completions, double share_of_bytes);
+
 /// The steps of a recording, in their order: spans named "step" and what lies within.
 std::vector<StepTimes> step_times(const Trace& trace);
 /// Of steps that start the same sums: the medians.

@@ -41,6 +41,7 @@ struct Contestant {
   std::optional<Trainer> trainer;
   std::vector<StepTimes> times, silent_times;  // the latter of steps that sum nothing
   std::vector<SumSchedule> schedules;          // of the turns
+  std::vector<GroupCompletion> completions;    // of the last turn
   std::int64_t bytes = 0;
   Trace last;  // turn
 };
@@ -73,9 +74,16 @@ void take_turn(Comm& comm, Contestant& c, std::int64_t steps) {
   c.last = trace_steps(c, steps);
   append(c.times, times_of(c.last, steps));
   c.bytes = (comm.traffic().sum.bytes - before) / steps;
+  std::vector<Completed> completed;
+  c.trainer->on_complete([&](const Completion& part) {
+    const std::int64_t bytes = part.range.size * static_cast<std::int64_t>(sizeof(float));
+    completed.push_back({part.group, bytes, detail::trace_clock()});
+  });
   c.trainer->set_silent(true);
   const Trace silent = trace_steps(c, steps);
   c.trainer->set_silent(false);
+  c.trainer->on_complete({});
+  c.completions = group_completions(silent, completed);
   append(c.silent_times, times_of(silent, steps));
   c.schedules.push_back(sum_schedule(silent));
 }
@@ -141,6 +149,7 @@ Profile summary(Comm& comm, Contestant& c, std::int64_t steps) {
     return a.backward_end + a.tail < b.backward_end + b.tail;
   });
   p.schedule = c.schedules[c.schedules.size() / 2];
+  p.completions = c.completions;
   p.raw_seconds = time_raw_sum(comm, c.model.parameters);
   return p;
 }

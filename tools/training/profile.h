@@ -30,11 +30,12 @@ Speedup speedup(const std::vector<double>& base, const std::vector<double>& othe
 struct Profile {
   std::string budget;
   std::int64_t parameters = 0;
-  std::int64_t bytes = 0;      // handed over in a step by a rank
-  Spread step;                 // seconds; of a step, the slowest rank's
-  std::vector<double> turns;   // the turns' median steps
-  std::vector<Spread> phases;  // seconds, as kPhaseNames; over steps and ranks
-  SumSchedule schedule;        // rank 0's, of steps that sum nothing
+  std::int64_t bytes = 0;                    // handed over in a step by a rank
+  Spread step;                               // seconds; of a step, the slowest rank's
+  std::vector<double> turns;                 // the turns' median steps
+  std::vector<Spread> phases;                // seconds, as kPhaseNames; over steps and ranks
+  SumSchedule schedule;                      // rank 0's, of steps that sum nothing
+  std::vector<GroupCompletion> completions;  // of such a step of rank 0, as they follow each other
   // On several ranks, else 0:
   double sum_seconds = 0;   // of a step's sum over the ranks, while training
   double raw_seconds = 0;   // of the same sum with nothing beside it

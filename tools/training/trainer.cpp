@@ -99,6 +99,7 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
   epoch_metrics_.resize(static_cast<std::size_t>(measured_parts()));
   model_.weights.on_complete(
       [this](const Completion& c) {
+        if (told_) told_(c);
         if (shards_) shards_->complete(c.range);
         reducer_.complete(c.range);
       },

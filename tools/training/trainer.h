@@ -1,7 +1,6 @@
 #pragma once
-#include <array>
 #include <chrono>
-#include <csignal>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -65,6 +64,8 @@ class Trainer {
   void run_steps(std::int64_t count);
   /// Whether from now on steps do all but sum the gradient over the ranks: for measuring.
   void set_silent(bool on) { reducer_.set_silent(on); }
+  /// Something that is told when a group's gradient, or a part of it, is complete.
+  void on_complete(std::function<void(const Completion&)> told) { told_ = std::move(told); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -126,6 +127,7 @@ class Trainer {
   Reducer reducer_;
   std::int64_t parts_;  // of a step, of each rank
   std::optional<Shards> shards_;
+  std::function<void(const Completion&)> told_;
   MetricsFile metrics_file_;
 
   std::int64_t epoch_ = 0, step_ = 0;     // the next step is step_ of epoch_
