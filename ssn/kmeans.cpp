@@ -117,6 +117,22 @@ double squared_distance(std::span<const double> a, std::span<const double> b) {
   return sum;
 }
 
+std::vector<double> with_places(const Points& points, double near) {
+  const auto count = static_cast<double>(points.count());
+  std::vector<double> mean(static_cast<std::size_t>(points.dim));
+  for (int i = 0; i < points.count(); ++i)
+    for (std::size_t d = 0; d < mean.size(); ++d) mean[d] += points.row(i)[d] / count;
+  double squares = 0;
+  for (int i = 0; i < points.count(); ++i) squares += squared_distance(points.row(i), mean);
+  const double step = near * std::sqrt(squares / count) / std::max(1.0, count - 1);
+  std::vector<double> all;
+  for (int i = 0; i < points.count(); ++i) {
+    all.insert(all.end(), points.row(i).begin(), points.row(i).end());
+    all.push_back(step * i);
+  }
+  return all;
+}
+
 Clusters lloyd(const Points& points, std::vector<double> centers) {
   constexpr int kIterations = 300;
   const int clusters = Points{centers, points.dim}.count();

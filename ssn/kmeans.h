@@ -18,6 +18,11 @@ struct Points {
   }
 };
 
+/// The points, (count, dim + 1), with their place in the row as one more coordinate: from the first to the
+/// last it grows by `near` times the points' root mean square distance from their mean. So clusters prefer
+/// neighbours to others that are as close.
+std::vector<double> with_places(const Points& points, double near);
+
 struct Clusters {
   std::vector<int> labels;      // of the points; no cluster is empty
   std::vector<double> centers;  // (P, dim): the means of their points

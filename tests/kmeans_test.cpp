@@ -127,6 +127,28 @@ TEST(KMeans, TiesGoToTheLowerIndex) {
   EXPECT_EQ(lloyd({x, 1}, {1, -1}).labels, (std::vector<int>{1, 0, 0}));
 }
 
+TEST(KMeans, PlacesPreferNeighbours) {
+  const std::vector<double> values = {0, 1, 0.1, 1.1, 0, 1, 0.1, 1.1};
+  const auto labels = [&](double near) {
+    const std::vector<double> placed = with_places({values, 1}, near);
+    EXPECT_EQ(placed.size(), 2 * values.size());
+    return kmeans({placed, 2}, 2, 1).labels;
+  };
+  EXPECT_EQ(labels(0), (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(labels(0.1), labels(0)) << "what is plainly alike stays together";
+  EXPECT_EQ(labels(10), (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1}));
+}
+
+TEST(KMeans, APlaceIsAShareOfHowFarPointsLieApart) {
+  const std::vector<double> values = {-3, 0, 0, 3, 0, 0}, placed = with_places({values, 2}, 2);
+  ASSERT_EQ(placed.size(), 9u);
+  // Mean (−1, 1); squared distances 5, 5 and 2: a root mean square of 2, from the first to the last twice
+  // that.
+  EXPECT_DOUBLE_EQ(placed[2], 0);
+  EXPECT_DOUBLE_EQ(placed[5], 2);
+  EXPECT_DOUBLE_EQ(placed[8], 4);
+}
+
 TEST(KMeans, RefusesWhatCannotBe) {
   const std::vector<double> x = {1, 2, 3, NAN};
   EXPECT_THROW(kmeans({x, 2}, 1, 0), Error);

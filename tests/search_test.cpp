@@ -131,6 +131,18 @@ TEST(Map, WritesWhatItFound) {
   EXPECT_EQ(other["notes"]["softmax"], true);
 }
 
+TEST(Map, FindsGroupsOfNeighboursIfAsked) {
+  const TemporaryDirectory dir("map_near");
+  const Json found = Json::parse(output_of(
+      map, small_run({"--groups", "3", "--near", "1000", "--out", dir / "mapping.json", "--json"})));
+  std::vector<int> labels;
+  for (const auto& layer : found["notes"]["layers"])
+    labels.push_back(found["mapping"][layer.get<std::string>()]);
+  EXPECT_TRUE(std::is_sorted(labels.begin(), labels.end()));
+  EXPECT_EQ(labels.back(), 2);
+  EXPECT_EQ(found["notes"]["near"], 1000);
+}
+
 TEST(Map, NeedsNoSearchForOneGroupOrOneALayer) {
   const TemporaryDirectory dir("map_trivial");
   const Json one =

@@ -80,7 +80,8 @@ std::vector<std::string> common_options(const TrainConfig& c, const std::vector<
   std::vector<std::string> all = {
       fmt::format("--epochs {} --micro-batches {} --eval-every {} --patience {} --on-nonfinite {}", c.epochs,
                   c.micro_batches, c.eval_every, c.patience, c.on_nonfinite),
-      fmt::format("--overlap {} --bucket {} --wire {}", c.overlap, c.bucket, c.wire)};
+      fmt::format("--overlap {} --bucket {} --wire {}", c.overlap, c.bucket, c.wire),
+      fmt::format("--near {}", c.near)};
   for (const auto& [name, value] : identity(c)) all.push_back(fmt::format("--{} {}", name, value));
   all.insert(all.end(), more.begin(), more.end());
   return all;

@@ -58,6 +58,11 @@ void add_network_options(Options& options, TrainConfig& c) {
            "a fixed factor gives weights the deviation they would start with unshared; auto: where no norm "
            "follows and they would start larger",
            names_of<Gain>())
+      .add("near", c.near, "W",
+           "with --mapping learned: prefer groups of layers that follow each other, whose gradients are "
+           "complete "
+           "earlier; 1: the first and the last layer differ by their places as much as layers do otherwise",
+           between(0, 1000))
       .add("search-epochs", c.search_epochs, "EPOCHS",
            "length of the preliminary training of --mapping learned, rounded up to whole epochs",
            between(0, 1e9))

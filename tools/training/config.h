@@ -34,6 +34,7 @@ struct TrainConfig {
   std::string upsample = "mask", inter = "aspect", masks = "group", mask_init = "small", gain = "auto";
   std::int64_t window = 9;
   double search_epochs = 0;         // of the preliminary training; 0: a tenth of the epochs
+  double near = 0;                  // with_places() of the layers
   std::int64_t search_threads = 0;  // of the rank that does it; 0: as search_threads_of() says
   bool softmax = false;             // of the coefficients
   std::string weights = "eager";

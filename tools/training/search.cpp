@@ -95,15 +95,17 @@ Found train_and_cluster(Model& model, const TrainConfig& config, const Dataset& 
 
   const std::vector<double> values = representations(model);
   const Points points{values, std::ssize(values) / std::ssize(model.plan().layers)};
-  const Clusters clusters = kmeans(points, groups, static_cast<std::uint64_t>(config.seed));
+  const std::vector<double> placed = config.near > 0 ? with_places(points, config.near) : values;
+  const Points clustered{placed, std::ssize(placed) / points.count()};
+  const Clusters clusters = kmeans(clustered, groups, static_cast<std::uint64_t>(config.seed));
   Found found{clusters.labels};
-  found.notes = {
-      {"test_error1", rounded(result.test->error1())},
-      {"train_error1", rounded(result.train->error1())},
-      {"inertia", short_number(clusters.inertia)},
-      {"representations", by_layer(model.plan(), rows_json(points))},
-      {"centre_distances", by_layer(model.plan(), distances_json(points, {clusters.centers, points.dim}))},
-      {"distances", distances_json(points, points)}};
+  found.notes = {{"test_error1", rounded(result.test->error1())},
+                 {"train_error1", rounded(result.train->error1())},
+                 {"inertia", short_number(clusters.inertia)},
+                 {"representations", by_layer(model.plan(), rows_json(points))},
+                 {"centre_distances",
+                  by_layer(model.plan(), distances_json(clustered, {clusters.centers, clustered.dim}))},
+                 {"distances", distances_json(points, points)}};
   return found;
 }
 
@@ -124,6 +126,7 @@ Json mapping_json(const TrainConfig& config, const TrainConfig& searched, const 
                                     {"threads", trained ? searched.threads : 0},
                                     {"combine", searched.combine},
                                     {"softmax", searched.softmax},
+                                    {"near", searched.near},
                                     {"layers", names}};
   notes.update(found.notes);
   return mapping;
