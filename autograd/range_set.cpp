@@ -6,8 +6,8 @@
 
 namespace ssn {
 
-FlatRange RangeSet::add(FlatRange range) {
-  if (range.size == 0) return range;
+void RangeSet::add(FlatRange range) {
+  if (range.size == 0) return;
   auto next = std::lower_bound(ranges_.begin(), ranges_.end(), range,
                                [](const FlatRange& a, const FlatRange& b) { return a.first < b.first; });
   check((next == ranges_.end() || range.end() <= next->first) &&
@@ -18,17 +18,10 @@ FlatRange RangeSet::add(FlatRange range) {
     next = ranges_.erase(next);
   }
   if (next != ranges_.begin() && std::prev(next)->end() == range.first) {
-    --next;
-    next->size += range.size;
-    return *next;
+    std::prev(next)->size += range.size;
+    return;
   }
-  return *ranges_.insert(next, range);
-}
-
-void RangeSet::remove(FlatRange range) {
-  const auto it = std::find(ranges_.begin(), ranges_.end(), range);
-  check(it != ranges_.end(), "range_set", "there is no range [{}, {})", range.first, range.end());
-  ranges_.erase(it);
+  ranges_.insert(next, range);
 }
 
 std::vector<FlatRange> RangeSet::gaps(FlatRange within) const {

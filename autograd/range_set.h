@@ -15,11 +15,8 @@ struct FlatRange {
 /// Elements of the flat buffers, as the fewest ranges.
 class RangeSet {
  public:
-  /// Adds a range, none of which is in the set yet (else an Error), and returns the one that it is part of
-  /// now: joined with those that it touches.
-  FlatRange add(FlatRange range);
-  /// Takes out one of ranges().
-  void remove(FlatRange range);
+  /// Adds a range, none of which is in the set yet (else an Error), joined with those that it touches.
+  void add(FlatRange range);
   /// What of `within` is not in the set, in order.
   std::vector<FlatRange> gaps(FlatRange within) const;
   /// In order; none is empty or touches another.

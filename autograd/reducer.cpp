@@ -39,11 +39,14 @@ std::int64_t Reducer::least_part() const {
 void Reducer::complete(FlatRange range) {
   check(started_.gaps(range) == std::vector{range}, "reducer",
         "elements [{}, {}) are completed twice in a step", range.first, range.end());
-  const FlatRange bucket = waiting_.add(range);
-  const std::int64_t bytes = bucket.size * static_cast<std::int64_t>(size_of(parameters_.dtype()));
-  if (!options_.overlap || bytes < options_.bucket) return;
-  waiting_.remove(bucket);
-  start(bucket);
+  waiting_.add(range);
+  std::int64_t elements = 0;
+  for (const FlatRange& waiting : waiting_.ranges()) elements += waiting.size;
+  if (!options_.overlap ||
+      elements * static_cast<std::int64_t>(size_of(parameters_.dtype())) < options_.bucket)
+    return;
+  for (const FlatRange& waiting : waiting_.ranges()) start(waiting);
+  waiting_ = {};
 }
 
 std::optional<std::int64_t> Reducer::finish() {

@@ -7,13 +7,13 @@
 namespace ssn {
 
 struct ReducerOptions {
-  std::int64_t bucket = 1 << 20;  // bytes from which on a sum is started
+  std::int64_t bucket = 1 << 20;  // bytes from which on sums are started
   bool overlap = true;            // while backward goes on; else all at its end
 };
 
-/// Sums the flat gradient over the ranks. What is complete and lies side by side is gathered in a bucket,
-/// whose sum starts when it is large enough, while backward goes on; the rest follows at the end. Every rank
-/// starts the same sums in the same order.
+/// Sums the flat gradient over the ranks. What is complete is gathered in a bucket, whose sums, one for what
+/// lies side by side, start when it is large enough, while backward goes on; the rest follows at the end.
+/// Every rank starts the same sums in the same order.
 class Reducer {
  public:
   Reducer(Comm& comm, Parameters& parameters, const ReducerOptions& options = {})
