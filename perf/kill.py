@@ -90,10 +90,11 @@ class Runs:
 
     def signal(self, out):
         process = self.start(out)
-        while process.poll() is None and not ranks_of(out):
+        # Before the program has begun to run, a signal ends it as usual.
+        while process.poll() is None and not (len(found := ranks_of(out)) == self.options.ranks
+                                              and all(notes_signals(rank) for rank in found)):
             time.sleep(0.01)
-        # Before a program has begun to run, a signal ends it as usual.
-        time.sleep(random.uniform(0.1, self.seconds))
+        time.sleep(random.uniform(0, self.seconds))
         process.send_signal(signal.SIGUSR1)
         code = self.finish(process, out)
         self.check_checkpoint(out)
@@ -113,6 +114,16 @@ def ranks_of(out):
         if words[0].endswith(b"ssn") and any(str(out).encode() in word for word in words):
             found.append(int(path.name))
     return sorted(found)
+
+
+def notes_signals(process):
+    """Whether it catches SIGUSR1."""
+    try:
+        status = pathlib.Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return int(caught, 16) >> (signal.SIGUSR1 - 1) & 1 == 1
 
 
 def interrupt(runs, name, how, times):
