@@ -9,8 +9,13 @@
 #include "runtime/trace.h"
 
 namespace ssn {
+namespace {
 
-/// While it is warm from having been made.
+/// Of a sum, at most, so that it finds in the caches what was looked at just before.
+constexpr std::int64_t kSumBytes = 4 << 20;
+
+}  // namespace
+
 void Reducer::look_at(FlatRange range) {
   const Tensor part = parameters_.gradients().slice(range.first, Shape{range.size});
   if (std::isfinite(norm(part))) return;
@@ -25,10 +30,15 @@ void Reducer::look_at(FlatRange range) {
 }
 
 void Reducer::start(FlatRange range) {
-  look_at(range);
-  const Span span("start sum", comm_.payload(range.size, parameters_.dtype()));
-  if (!silent_) comm_.start_sum(parameters_.gradients().slice(range.first, Shape{range.size}));
   started_.add(range);
+  const std::int64_t most = kSumBytes / static_cast<std::int64_t>(size_of(parameters_.dtype()));
+  for (FlatRange rest = range; rest.size > 0;) {
+    const FlatRange part{rest.first, std::min(rest.size, most)};
+    look_at(part);
+    const Span span("start sum", comm_.payload(part.size, parameters_.dtype()));
+    if (!silent_) comm_.start_sum(parameters_.gradients().slice(part.first, Shape{part.size}));
+    rest = {part.end(), rest.size - part.size};
+  }
 }
 
 std::int64_t Reducer::least_part() const {
@@ -50,12 +60,14 @@ void Reducer::complete(FlatRange range) {
 }
 
 std::optional<std::int64_t> Reducer::finish() {
-  const Span span("finish sum");
   RangeSet left;
   for (const FlatRange& stretch : parameters_.stretches())
     for (const FlatRange& gap : started_.gaps(stretch)) left.add(gap);
   for (const FlatRange& range : left.ranges()) start(range);
-  if (!silent_) comm_.wait_all();
+  {
+    const Span span("finish sum");
+    if (!silent_) comm_.wait_all();
+  }
   waiting_ = started_ = {};
   return std::exchange(not_finite_, std::nullopt);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What ssn simulate predicts beside what is measured on throttled networks, as Markdown on stdout:
-#   perf/validate_simulator.sh [--build DIR] [--rates 100mbit,1gbit] [--ranks 2,4] [--budgets dense,10%] [--turns 2] [--steps 3]
-# One command, perf/validate_simulator.sh > perf/results/simulator.md, makes the whole record in about seven minutes on a
+#   perf/validate_simulator.sh [--build DIR] [--rates 100mbit,1gbit] [--ranks 2,4] [--budgets dense,10%] [--turns 3] [--steps 3]
+# One command, perf/validate_simulator.sh > perf/results/simulator.md, makes the whole record in about nine minutes on a
 # quiet machine. For each network a profile is taken without any network between the ranks, on as many as there are
 # cores; more ranks share the cores, so their work is taken to last as many times longer. The simulator predicts each
 # step from it, then perf/throttled/run.sh measures it (which needs root, iproute2, Open MPI). The last
@@ -9,7 +9,7 @@
 # into account, where it is well above 1 on a quiet machine.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-build=$here/../build rates=100mbit,1gbit ranks=2,4 budgets=dense,10% turns=2 steps=3
+build=$here/../build rates=100mbit,1gbit ranks=2,4 budgets=dense,10% turns=3 steps=3
 [[ ${1-} != --help ]] || { sed -n "2,/^set/{/^set/d;s/^# \\{0,1\\}//p}" "$0"; exit 0; }
 while [[ $# -gt 0 ]]; do
   [[ $1 =~ ^--(build|rates|ranks|budgets|turns|steps)$ && $# -ge 2 ]] || { echo "validate_simulator.sh: expected --build, --rates, --ranks, --budgets, --turns or --steps and a value, found '$*'; see --help" >&2; exit 2; }
