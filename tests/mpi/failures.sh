@@ -30,7 +30,7 @@ expect 1 1 "error on rank 1: out of luck" "one while others sum"
 expect 1 1 "error on rank 1: out of luck" "one while others sum" SSN_SUM=allreduce
 expect 1 1 "error on rank 2: [write] the disk is full" "one before the end"
 expect 1 1 "error on rank 0: [write] the disk is full" "one while others compute"
-expect "134|15" 0 error "one dies"  # Open MPI: as the rank ended; MPICH: as it ended the others
+expect "134|6|15" 0 error "one dies"  # Open MPI: as the rank ended; MPICH: its signal, or that which ended the others
 expect 2 1 "error: [start MPI] SSN_SUM must be window, allreduce or hierarchical, found 'ring'" none SSN_SUM=ring
 
 # Tasks that do not know of each other.
