@@ -13,6 +13,7 @@
 #include "tools/training/shards.h"
 #include "tools/training/stop_signals.h"
 #include "tools/training/task.h"
+#include "tools/training/trainer_state.h"
 
 namespace ssn {
 
@@ -94,19 +95,11 @@ class Trainer {
   std::string measure(nlohmann::ordered_json& line, bool& best);
   void end_epoch(Progress& progress);
   void save(std::string_view name);
-  /// The optimizer's states, each a tensor a parameter: velocity/<name>, ...
-  void store_optimizer(Archive& archive) const;
-  void restore_optimizer(const Archive& archive);
-  /// average/parameters/<name> and average/statistics/<name>, as eval and export read them.
-  void store_average(Archive& archive);
-  void restore_average(const Archive& archive);
-  /// What each rank has of its own, or each shard.
-  void store_own(Archive& archive);
-  void restore_own(const Archive& archive);
+  OwnState own() { return {comm_, config_.shards, model_.parameters, average_, epoch_metrics_}; }
   std::int64_t wire_bytes_per_step() const;
-  std::int64_t steps_done() const { return epoch_ * steps_per_epoch_ + step_; }
-  bool patience_ended() const { return config_.patience > 0 && waited_ >= config_.patience; }
-  bool complete() const { return epoch_ >= config_.epochs || patience_ended(); }
+  std::int64_t steps_done() const { return state_.epoch * steps_per_epoch_ + state_.step; }
+  bool patience_ended() const { return config_.patience > 0 && state_.waited >= config_.patience; }
+  bool complete() const { return state_.epoch >= config_.epochs || patience_ended(); }
 
   Comm& comm_;
   Model& model_;
@@ -130,18 +123,13 @@ class Trainer {
   std::function<void(const Completion&)> told_;
   MetricsFile metrics_file_;
 
-  std::int64_t epoch_ = 0, step_ = 0;     // the next step is step_ of epoch_
+  TrainerState state_;
   std::vector<Metrics> epoch_metrics_;    // of the epoch so far: this rank's, or each of its shards'
   std::optional<Metrics> train_metrics_;  // of the epoch before
   std::optional<Metrics> test_metrics_;   // of the state at the last epoch's end, where it was measured
-  double best_error_ = 101;               // percent, on the validation set
-  Metrics best_test_;                     // of the state that had it
-  std::int64_t best_epoch_ = 0;           // at whose end it had
-  std::int64_t waited_ = 0;               // epochs from there to the latest measurement
   double training_seconds_ = 0, epoch_seconds_ = 0;
   std::int64_t trained_samples_ = 0, epoch_samples_ = 0;
   std::int64_t first_step_ = 0, first_bytes_ = 0;  // where this call of the program began
-  std::int64_t skipped_ = 0;                       // steps left out, since the run's beginning
   bool signalled_ = false;
 };
 
