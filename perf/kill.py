@@ -3,9 +3,12 @@
 
 perf/kill.py [--program build/ssn] [--kills 50] [--signals 20] [--ranks 2] [--seed N]
 
-Kills: one rank gets SIGKILL. The run must end with an error, no process may be left, the checkpoint must be whole, and
-the next run goes on from it. Signals: mpirun gets SIGUSR1, which it passes on. The run must end with exit code 75.
-In both, the run that is taken up again and again must end with the very bytes of one that nothing interrupted."""
+The runs write a checkpoint every third step, beside the training, and keep the one before.
+Kills: one rank gets SIGKILL, every second time the one that writes, while it writes. The run must end with an error, no
+process may be left, every checkpoint must be whole, and the next run goes on from the newest. Signals: mpirun gets
+SIGUSR1, which it passes on. The run must end with exit code 75.
+In both, the run that is taken up again and again must end with the very bytes of one that nothing interrupted, and
+without the files that were half written."""
 import argparse
 import contextlib
 import os
@@ -18,8 +21,8 @@ import sys
 import tempfile
 import time
 
-TRAINING = ("--quiet --threads 1 --model wrn-10-1 --data synthetic:1x7x6x3x50 --batch 12 --epochs 24 --budget 30% --crop 1"
-            " --eval-every 2 --validation 0.2 --seed 5").split()
+TRAINING = ("--quiet --threads 1 --model wrn-10-2 --data synthetic:1x5x4x3x50 --batch 12 --epochs 16 --budget dense --crop 1"
+            " --ema 0.9 --eval-every 2 --validation 0.2 --seed 5 --save-every 3 --keep 2").split()
 PATIENCE = 40  # seconds until a run has to be over: the watchdog's, and some
 
 
@@ -30,6 +33,7 @@ class Failure(Exception):
 class Runs:
     def __init__(self, options, directory):
         self.options, self.directory = options, directory
+        self.aims, self.writes_hit = False, 0
         self.environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
                                 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                                 OMPI_MCA_mpi_yield_when_idle="1")
@@ -65,27 +69,41 @@ class Runs:
             raise Failure(f"a run that nobody interrupted ends with {process.returncode}:\n{self.errors}")
         return (out / "checkpoint.h5").read_bytes()
 
-    def check_checkpoint(self, out):
-        checkpoint = out / "checkpoint.h5"
-        if not checkpoint.exists():
-            return
-        done = subprocess.run([self.options.program, "inspect", str(checkpoint)], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise Failure(f"the checkpoint is damaged: {done.stderr}")
+    def check_checkpoints(self, out):
+        for checkpoint in out.glob("*.h5"):
+            done = subprocess.run([self.options.program, "inspect", str(checkpoint)], capture_output=True, text=True)
+            if done.returncode != 0:
+                raise Failure(f"{checkpoint.name} is damaged: {done.stderr}")
 
     def check_end(self, out):
         if self.run(out) != self.whole:
             raise Failure("the run has another result than one that nothing interrupted")
+        if left := list(out.glob("*.partial")):
+            raise Failure(f"half written files are left: {left}")
         shutil.rmtree(out)
+
+    def kill_in_a_write(self, process, out, before):
+        """Kills rank 0 while it writes a checkpoint."""
+        ranks = ranks_of(out)
+        while ranks and process.poll() is None and not half_written(out) - before:
+            time.sleep(0.0002)
+        if ranks:
+            os.kill(ranks[0], signal.SIGKILL)
 
     def kill(self, out):
         """False: the run was over before."""
+        before = half_written(out)
         process = self.start(out)
         time.sleep(random.uniform(0.1, self.seconds))
+        self.aims = not self.aims
         with contextlib.suppress(IndexError, ProcessLookupError):
-            os.kill(random.choice(ranks_of(out)), signal.SIGKILL)
+            if self.aims:
+                self.kill_in_a_write(process, out, before)
+            else:
+                os.kill(random.choice(ranks_of(out)), signal.SIGKILL)
         code = self.finish(process, out)
-        self.check_checkpoint(out)
+        self.check_checkpoints(out)
+        self.writes_hit += bool(half_written(out) - before)
         return code != 0
 
     def signal(self, out):
@@ -97,10 +115,19 @@ class Runs:
         time.sleep(random.uniform(0, self.seconds))
         process.send_signal(signal.SIGUSR1)
         code = self.finish(process, out)
-        self.check_checkpoint(out)
+        self.check_checkpoints(out)
         if code not in (0, 75):
             raise Failure(f"after SIGUSR1 the run ends with {code}, not with 75:\n{self.errors}")
         return code == 75
+
+
+def half_written(out):
+    """The checkpoints that are, or were, being written, each another file."""
+    found = set()
+    for path in out.glob("*.h5.partial"):
+        with contextlib.suppress(OSError):
+            found.add((path.name, path.stat().st_ino))
+    return found
 
 
 def ranks_of(out):
@@ -159,10 +186,13 @@ def main():
         try:
             runs = Runs(options, pathlib.Path(directory))
             print(f"a run of {options.ranks} ranks takes {runs.seconds:.1f} s", flush=True)
+            size = len(runs.whole) / 1e6
+            print(f"its checkpoint has {size:.1f} MB", flush=True)
             for name, how, times in (("kill", runs.kill, options.kills), ("signal", runs.signal, options.signals)):
                 ends = interrupt(runs, name, how, times)
                 print(f"{name}: {times} times; no process left, every checkpoint whole, {ends} run(s) that went on to the "
                       "end with the same bytes", flush=True)
+            print(f"{runs.writes_hit} of the kills hit a write", flush=True)
         except Failure as failure:
             print(f"FAILED: {failure}")
             return 1

@@ -341,6 +341,15 @@ std::string Options::help() const {
   return out;
 }
 
+std::vector<std::pair<std::string, std::string>> Options::values() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const Option& option : options_)
+    if (option.in_file)
+      std::visit([&](const auto* value) { all.emplace_back(option.name, fmt::format("{}", *value)); },
+                 option.value);
+  return all;
+}
+
 std::string Options::to_toml() const {
   std::string out = fmt::format("# {} --config FILE\n", command_), section;
   for (const Option& option : options_) {

@@ -3,6 +3,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -65,7 +66,9 @@ class Options {
   std::string help() const;
   /// Whether a flag or the file gave it.
   bool given(std::string_view name) const;
-  /// The values as they are now, as a file that --config takes.
+  /// Name and value, as they are now, of each option that a file may give.
+  std::vector<std::pair<std::string, std::string>> values() const;
+  /// The same as a file that --config takes.
   std::string to_toml() const;
 
  private:

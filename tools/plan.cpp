@@ -38,8 +38,10 @@ int plan(Comm& comm, const Arguments& arguments) {
       std::max<std::int64_t>(1, config.batch / (comm.size() * parts_of_rank(config, comm.size())));
   const Work works =
       work(plan, forward_flops(config.model, task, size), samples, input.length > 0 ? "sequence" : "image");
-  const RunSize run{
-      .input = input, .ranks = comm.size(), .trained = known.samples > 0 ? known.samples : RunSize::kUnknown};
+  const RunSize run{.input = input,
+                    .ranks = comm.size(),
+                    .trained = known.samples > 0 ? known.samples : RunSize::kUnknown,
+                    .saves = true};
   const Recompute recompute = choose_recompute(config, run);
   const std::int64_t memory = training_memory(config, run, recompute);
   if (json) {

@@ -185,8 +185,8 @@ int profile(Comm& comm, const Arguments& arguments) {
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
   set_log({.rank = comm.rank(), .quiet = quiet});
   check_alike(comm,
-              common_options(config, {fmt::format("--budgets {} --turns {} --steps {} --tflops {} --gbs {}",
-                                                  budgets, times.turns, times.steps, tflops, gbs)}));
+              common_options(options, {fmt::format("--budgets {} --turns {} --steps {} --tflops {} --gbs {}",
+                                                   budgets, times.turns, times.steps, tflops, gbs)}));
   check_usage(!options.given("budget"), "profile", "give all budgets in one list: --budgets dense,{}",
               config.budget);
   check_usage(!learns_mapping(config), "profile",
@@ -199,7 +199,7 @@ int profile(Comm& comm, const Arguments& arguments) {
   const Dataset dataset = load_dataset(config.data, dataset_options(comm, config, options));
   use_defaults_of(dataset, options, config);
   check_parts(comm, config, dataset.train->size());
-  check_alike(comm, common_options(config, common_data(dataset)));
+  check_alike(comm, common_options(options, common_data(dataset)));
   const Model model(config, dataset.facts.input, Device::cpu);
   const std::int64_t part = config.batch / (comm.size() * parts_of_rank(config, comm.size()));
   choose_threads(comm, config.threads, useful_threads(model.plan(), dataset.facts.input, part));

@@ -32,20 +32,15 @@ struct TrainCommand {
 /// Reads the checkpoint of --resume (a file, or the directory of a run), and the flags again over the options
 /// that it was trained with.
 void take_up(TrainCommand& command, const Arguments& arguments) {
-  const fs::path given = command.run.resume;
-  const std::string path = (fs::is_directory(given) ? given / "checkpoint.h5" : given).string();
+  const std::string path = find_checkpoint(command.run.resume);
   command.checkpoint = load_checkpoint(path);
   command.options.read_text(command.checkpoint->attribute<std::string>("config"), path);
-  const auto before = identity(command.config);
+  const OptionValues before = command.options.values();
   command.options.parse(arguments);
   command.run.resume = path;
   take_mapping(*command.checkpoint, command.config);
-  const auto now = identity(command.config);
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    check_usage(before[i] == now[i], "train",
-                "--resume: {} was trained with --{} {}, found {}: leave the flag out, or start a new run",
-                path, now[i].first, before[i].second, now[i].second);
-  }
+  const auto changes = changed_options(before, command.options.values(), path);
+  info("goes on from {}{}", path, changes.empty() ? "" : fmt::format(", with {}", fmt::join(changes, ", ")));
 }
 
 /// What there is to say of a run.
@@ -79,11 +74,12 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
                {"steps", result.steps},
                {"skipped_steps", result.skipped},
                {"seconds", rounded(result.seconds + outcome.search_seconds)},
-               {"search_seconds", rounded(outcome.search_seconds)},
+               {"search_seconds", rounded(result.search_seconds)},
                {"samples_per_second", rounded(result.samples_per_second)},
                {"wire_bytes_per_step", result.wire_bytes_per_step},
                {"replaced_samples", outcome.replaced},
                {"memory", outcome.memory},
+               {"saving", to_json(result.saving)},
                {"checkpoint", directory.file("checkpoint.h5")}};
   if (result.test) {
     json["test_error1"] = rounded(result.test->error1());
@@ -153,7 +149,8 @@ RunSize run_size(const Comm& comm, const Dataset& dataset, const Split& split) {
   return {.input = dataset.facts.input,
           .ranks = comm.size(),
           .trained = split.rest->size(),
-          .measured = std::max(held_out, dataset.test->size())};
+          .measured = std::max(held_out, dataset.test->size()),
+          .saves = true};
 }
 
 /// What would be wrong after the search is found before it, unless it depends on the groups that will be
@@ -233,7 +230,7 @@ int train(Comm& comm, const Arguments& arguments) {
   set_log({.rank = comm.rank(), .quiet = run.quiet});
   comm.set_timeout(run.timeout);
   if (!run.resume.empty()) take_up(command, arguments);
-  check_alike(comm, common_options(config, call_options(run)));
+  check_alike(comm, common_options(options, call_options(run)));
   const Device device = choose_device(config.device);
   ClockOffset clock;
   if (!run.trace.empty()) clock = comm.clock_offset(), start_trace();
@@ -257,7 +254,7 @@ int train(Comm& comm, const Arguments& arguments) {
     recompute = choose_recompute(config, size);
   };
   searches ? check_before_search(config, size, device) : make_model();
-  check_alike(comm, common_options(config, common_data(dataset)));
+  check_alike(comm, common_options(options, common_data(dataset)));
   const RunDirectory directory(comm, {run.out, run.resume, config.model, config.mapping, run.overwrite});
   double search_seconds = 0;
   if (searches) {
@@ -273,9 +270,9 @@ int train(Comm& comm, const Arguments& arguments) {
   const std::string config_text = options.to_toml();
   Trainer trainer(comm, *model,
                   {config, dataset, split.rest, split.held_out, memory.recompute, &directory, config_text,
-                   run.stop_after});
+                   run.stop_after, search_seconds});
   if (checkpoint) {
-    trainer.resume(*checkpoint);
+    trainer.resume(*checkpoint, run.resume);
     directory.take_over(comm, run.resume);
   }
   checkpoint.reset();

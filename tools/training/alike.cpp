@@ -10,6 +10,35 @@
 namespace ssn {
 namespace {
 
+/// What a run cannot go on with otherwise.
+constexpr std::string_view kFixed[] = {
+    "model",    "data",      "input",  "length",     "vocab-size", "cased",     "budget",  "count",
+    "baseline", "mapping",   "groups", "combine",    "templates",  "embedding", "softmax", "allocation",
+    "upsample", "window",    "masks",  "mask-init",  "inter",      "gain",      "near",    "search-epochs",
+    "batch",    "optimizer", "ema",    "validation", "shards",     "seed"};
+/// What may differ between ranks.
+constexpr std::string_view kOfARank[] = {"vocab",  "threads", "search-threads", "data-threads",
+                                         "device", "weights", "recompute",      "memory"};
+
+bool contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// What has to be the same of a value: where the data is may differ.
+std::string comparable(std::string_view name, const std::string& value) {
+  return name == "data" ? value.substr(0, value.find(':')) : value;
+}
+
+/// Empty where there is no such option.
+std::string value_of(const OptionValues& values, std::string_view name) {
+  const auto it = std::ranges::find(values, name, &OptionValues::value_type::first);
+  return it == values.end() ? "" : it->second;
+}
+
+std::string shown(const std::string& value) {
+  return value.empty() ? "''" : value;
+}
+
 std::string checksum(std::string_view bytes) {
   return fmt::format("{:016x}", Random::hash(bytes));
 }
@@ -45,44 +74,28 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c) {
-  return {{"model", c.model},
-          {"data", c.data.substr(0, c.data.find(':'))},
-          {"input", c.input},
-          {"length", fmt::format("{}", c.length)},
-          {"cased", fmt::format("{}", c.cased)},
-          {"vocab-size", fmt::format("{}", c.vocab_size)},
-          {"budget", c.budget},
-          {"count", c.count},
-          {"baseline", c.baseline},
-          {"mapping", c.mapping},
-          {"groups", fmt::format("{}", c.groups)},
-          {"combine", c.combine},
-          {"templates", fmt::format("{}", c.templates)},
-          {"embedding", fmt::format("{}", c.embedding)},
-          {"allocation", c.allocation},
-          {"upsample", c.upsample},
-          {"window", fmt::format("{}", c.window)},
-          {"masks", c.masks},
-          {"mask-init", c.mask_init},
-          {"inter", c.inter},
-          {"gain", c.gain},
-          {"batch", fmt::format("{}", c.batch)},
-          {"optimizer", c.optimizer},
-          {"ema", fmt::format("{}", c.ema)},
-          {"validation", fmt::format("{}", c.validation)},
-          {"shards", fmt::format("{}", c.shards)},
-          {"threads", c.shards > 0 ? fmt::format("{}", c.threads) : "any"},
-          {"seed", fmt::format("{}", c.seed)}};
+std::vector<std::string> changed_options(const OptionValues& before, const OptionValues& now,
+                                         const std::string& checkpoint) {
+  std::vector<std::string> changes;
+  const bool shards = value_of(before, "shards") != "0";  // the bits may depend on the threads
+  for (const auto& [name, value] : now) {
+    const std::string was = value_of(before, name);
+    const bool fixed = contains(kFixed, name) || (name == "threads" && shards);
+    check_usage(!fixed || comparable(name, was) == comparable(name, value), "train",
+                "--resume: {} was trained with --{} {}, found {}: leave the flag out, or start a new run",
+                checkpoint, name, shown(comparable(name, was)), shown(comparable(name, value)));
+    if (was != value) changes.push_back(fmt::format("--{} {} (before {})", name, shown(value), shown(was)));
+  }
+  return changes;
 }
 
-std::vector<std::string> common_options(const TrainConfig& c, const std::vector<std::string>& more) {
-  std::vector<std::string> all = {
-      fmt::format("--epochs {} --micro-batches {} --eval-every {} --patience {} --on-nonfinite {}", c.epochs,
-                  c.micro_batches, c.eval_every, c.patience, c.on_nonfinite),
-      fmt::format("--overlap {} --bucket {} --wire {}", c.overlap, c.bucket, c.wire),
-      fmt::format("--near {}", c.near)};
-  for (const auto& [name, value] : identity(c)) all.push_back(fmt::format("--{} {}", name, value));
+std::vector<std::string> common_options(const Options& options, const std::vector<std::string>& more) {
+  std::vector<std::string> all;
+  const OptionValues values = options.values();
+  const bool shards = value_of(values, "shards") != "0";
+  for (const auto& [name, value] : values)
+    if (!contains(kOfARank, name) || (name == "threads" && shards))
+      all.push_back(fmt::format("--{} {}", name, comparable(name, value)));
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

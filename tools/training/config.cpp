@@ -153,6 +153,17 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("eval-every", c.eval_every, "EPOCHS", "between evaluations; 0: at the end only", between(0, 1e9))
       .show_default("5; with --patience 1");
   add_reading_options(options, c.data_threads, c.skip_bad);
+  options.section("Checkpoints")
+      .add("save-every", c.save_every, "STEPS", "checkpoints beside those at the end of every epoch",
+           between(0, 1e15))
+      .show_default("none")
+      .add("keep", c.keep, "N", "checkpoints in all: the newest, and those before it as checkpoint-<step>.h5",
+           between(1, 1 << 30))
+      .add("on-save-failure", c.on_save_failure, "WHAT",
+           "where a checkpoint cannot be written (the one before stands): stop, or continue and try again at "
+           "the next "
+           "one",
+           {"stop", "continue"});
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
       .add("threads", c.threads, "N", "threads of each rank", between(0, kMostThreads))
@@ -185,7 +196,7 @@ void add_run_options(Options& options, RunConfig& run) {
       .flag_only()
       .show_default("runs/<date>-<network>-<n>")
       .add("resume", run.resume, "FILE",
-           "go on from this checkpoint, with its options unless flags change them")
+           "go on from this checkpoint, or that of this directory, with its options unless flags change them")
       .flag_only()
       .add("overwrite", run.overwrite, "replace the run that the directory holds")
       .flag_only()

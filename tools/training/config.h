@@ -50,6 +50,9 @@ struct TrainConfig {
   double clip = 0, ema = 0, label_smoothing = 0;  // clip, ema: 0: none
   std::int64_t patience = 0;                      // epochs; 0: without end
 
+  std::int64_t save_every = 0, keep = 1;  // steps; 0: at the end of epochs only
+  std::string on_save_failure = "stop";
+
   std::string precision = "f32", recompute = "none", memory;
 
   std::string device = "auto";

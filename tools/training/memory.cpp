@@ -132,6 +132,12 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   if (config.ema > 0) average.emplace(config.ema, model.parameters);
   std::optional<Shards> shards;
   if (config.shards > 0) shards.emplace(solo, model.parameters, parts);
+  std::vector<Tensor> snapshot;
+  if (size.saves) {
+    snapshot = {model.parameters.values().clone()};
+    for (const Optimizer::State& state : optimizer->states()) snapshot.push_back(state.values.clone());
+    if (average) snapshot.push_back(average->values().clone());
+  }
   for (int step = 0; step < 2; ++step) dry_step(model, *optimizer, config, parts, samples, recompute);
   const NoGrad no_grad;
   const AverageInUse averaged(average, model.parameters);

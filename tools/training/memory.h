@@ -31,6 +31,7 @@ struct RunSize {
   int ranks = 1;
   std::int64_t trained = kUnknown;   // samples: fewer than a batch make a smaller one
   std::int64_t measured = kUnknown;  // samples of the largest set that is measured
+  bool saves = false;                // checkpoints: rank 0 keeps a copy of what is in them
 };
 
 /// Bytes of tensors that one rank takes for training, beside the data set: parameters, gradients,

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "runtime/checkpoint.h"
+#include "runtime/log.h"
 
 namespace ssn {
 namespace {
@@ -51,10 +52,42 @@ nlohmann::ordered_json rounded(double value) {
   return std::round(value * 1e4) / 1e4;
 }
 
-MetricsFile::MetricsFile(std::string path, std::int64_t lines) : path_(std::move(path)) {
-  std::ifstream file(path_);
-  std::string line;
-  while (lines-- > 0 && std::getline(file, line)) text_ += line + "\n";
+namespace {
+
+/// Of a line of metrics.jsonl; 0 if it is none.
+std::int64_t epoch_of(const nlohmann::json& line) {
+  if (!line.is_object() || !line.contains("epoch") || !line["epoch"].is_number_integer()) return 0;
+  return line["epoch"].get<std::int64_t>();
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(std::string path, const std::string& before, std::int64_t epochs)
+    : path_(std::move(path)) {
+  std::ifstream file(before);
+  std::int64_t kept = 0, damaged = 0, last = 0;
+  for (std::string text; std::getline(file, text);) {
+    nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
+    const std::int64_t epoch = epoch_of(line);
+    if (epoch <= last) {
+      ++damaged;
+    } else if (epoch <= epochs) {
+      text_ += text + "\n";
+      last_ = std::move(line);
+      last = epoch;
+      ++kept;
+    }
+  }
+  if (kept < epochs)
+    warn(
+        "{}: of the {} epochs before the checkpoint it has {} ({} of its lines are damaged); the run goes on "
+        "without the others",
+        before, epochs, kept, damaged);
+}
+
+double MetricsFile::last(const char* name) const {
+  const auto value = last_.find(name);
+  return value != last_.end() && value->is_number() ? value->get<double>() : 0;
 }
 
 void MetricsFile::append(const nlohmann::ordered_json& line) {

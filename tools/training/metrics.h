@@ -43,12 +43,18 @@ nlohmann::ordered_json rounded(double value);
 class MetricsFile {
  public:
   MetricsFile() = default;
-  /// Keeps the first `lines` of the file that may be there.
-  MetricsFile(std::string path, std::int64_t lines);
+  /// A new one; nothing is written yet.
+  explicit MetricsFile(std::string path) : path_(std::move(path)) {}
+  /// Of a run that goes on after so many epochs: with their lines in `before`. Warns of lines that are
+  /// missing or damaged: nothing is computed from them.
+  MetricsFile(std::string path, const std::string& before, std::int64_t epochs);
   void append(const nlohmann::ordered_json& line);
+  /// Of the last line that there was; 0 where it has no such number.
+  double last(const char* name) const;
 
  private:
   std::string path_, text_;
+  nlohmann::json last_ = nlohmann::json::object();
 };
 
 }  // namespace ssn

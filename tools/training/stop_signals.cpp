@@ -12,7 +12,11 @@ StopSignals::StopSignals() {
   action.sa_handler = [](int signal) { g_signal = signal; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   g_signal = 0;
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &action, &before_[i]);
+    const bool nohup = kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
+    if (nohup) sigaction(SIGHUP, &before_[i], nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {

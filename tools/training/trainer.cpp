@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <sstream>
 
 #include "runtime/log.h"
 #include "runtime/trace.h"
+#include "tools/training/alike.h"
 #include "tools/training/not_finite.h"
 
 namespace ssn {
 namespace {
 
-constexpr const char* kCheckpoint = "checkpoint.h5";
-constexpr std::uint32_t kSignal = 1, kNotFinite = 2;  // flags that the ranks agree on at each step
+constexpr const char* kMetrics = "metrics.jsonl";
+constexpr std::uint32_t kSignal = 1, kNotFinite = 2,
+                        kNotSaved = 4;  // flags that the ranks agree on at each step
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -19,12 +23,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 LoaderOptions training_options(const TrainConfig& config) {
   return {.batch = config.batch, .seed = static_cast<std::uint64_t>(config.seed)};
-}
-
-std::vector<Tensor> copies(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> out;
-  for (const Tensor& tensor : tensors) out.push_back(tensor.clone());
-  return out;
 }
 
 }  // namespace
@@ -49,7 +47,12 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       optimizer_(make_optimizer(optimizer_options(config_), model.parameters)),
       reducer_(comm, model.parameters, reducer_options(config_)),
       parts_(parts_of_rank(config_, comm.size())),
-      metrics_file_(directory_ ? MetricsFile(directory_->file("metrics.jsonl"), 0) : MetricsFile()) {
+      metrics_file_(directory_ ? MetricsFile(directory_->file(kMetrics)) : MetricsFile()),
+      search_seconds_(setup.search_seconds),
+      data_(directory_ ? common_data(dataset_) : std::vector<std::string>()) {
+  if (directory_ && comm.rank() == 0)
+    saver_ = std::make_unique<Saver>(
+        *directory_, Saver::Options{.keep = config_.keep, .goes_on = config_.on_save_failure == "continue"});
   if (setup.validation) validation_.emplace(setup.validation, evaluation_options(config_));
   check_schedule(schedule_);
   if (config_.ema > 0) average_.emplace(config_.ema, model.parameters);
@@ -117,15 +120,16 @@ Trainer::Step Trainer::step(Prefetcher& batches) {
   if (shards_) shards_->finish();
   const double norm = config_.clip > 0 ? gradient_norm(model_.parameters) : 0;
   const bool finite = std::isfinite(loss_sum) && std::isfinite(norm) && !element;
-  const std::uint32_t flags = comm_.agree((StopSignals::arrived() ? kSignal : 0) | (finite ? 0 : kNotFinite));
+  const std::uint32_t flags = comm_.agree((StopSignals::arrived() ? kSignal : 0) | (finite ? 0 : kNotFinite) |
+                                          (saver_ && saver_->failed() ? kNotSaved : 0));
   signalled_ = (flags & kSignal) != 0;
+  if ((flags & kNotSaved) != 0) on_root(comm_, [&] { saver_->check(); });
   if ((flags & kNotFinite) == 0) {
     update(norm);
   } else {
     leave_out(std::isfinite(loss_sum), element);
     epoch_metrics_ = metrics;
-    const std::vector<Tensor> now = statistics(model_.parameters);
-    for (std::size_t i = 0; i < own.size(); ++i) now[i].copy_from(own[i]);
+    copy_all(own, statistics(model_.parameters));
   }
   const std::int64_t samples = train_.batch_size(state_.step);
   ++state_.step;
@@ -143,6 +147,7 @@ void Trainer::update(double norm) {
 void Trainer::leave_out(bool loss_finite, std::optional<std::int64_t> element) {
   const std::string what = fmt::format("step {} of epoch {}: {}", state_.step + 1, state_.epoch + 1,
                                        not_finite_text(comm_, model_, loss_finite, element));
+  if (config_.on_nonfinite == "stop") settle();
   check(config_.on_nonfinite == "skip", "train",
         "{}; lower --lr ({}), raise --warmup ({}), or leave such steps out with --on-nonfinite skip. {}",
         what, config_.lr, config_.warmup,
@@ -166,6 +171,8 @@ bool Trainer::run_epoch(Prefetcher& batches, Progress& progress) {
     const Step done = step(batches);
     progress.step(done.loss, done.samples);
     stop = signalled_ || steps_done() == stop_after_;
+    const bool due = config_.save_every > 0 && steps_done() % config_.save_every == 0;
+    if (due && !stop && state_.step < steps_per_epoch_) save(false);
   }
   epoch_seconds_ = seconds_since(start);
   training_seconds_ += epoch_seconds_;
@@ -173,7 +180,7 @@ bool Trainer::run_epoch(Prefetcher& batches, Progress& progress) {
   if (state_.step == steps_per_epoch_) {
     end_epoch(progress);
   } else {
-    save(kCheckpoint);
+    save(false);
   }
   return !stop;
 }
@@ -202,6 +209,7 @@ std::string Trainer::measure(nlohmann::ordered_json& line, bool& best) {
 void Trainer::end_epoch(Progress& progress) {
   const double lr = learning_rate(schedule_, steps_done() - 1, steps_per_epoch_);
   const Metrics train = sum_over(comm_, epoch_metrics_);
+  if (train.samples() == 0) settle();
   check(train.samples() > 0, "train", "no step of epoch {} was finite: lower --lr ({})", state_.epoch + 1,
         config_.lr);
   train_metrics_ = train;
@@ -223,9 +231,15 @@ void Trainer::end_epoch(Progress& progress) {
   line["seconds"] = rounded(epoch_seconds_);
   line["samples_per_second"] = rounded(static_cast<double>(epoch_samples_) / epoch_seconds_);
   line["wire_bytes_per_step"] = wire_bytes_per_step();
-  if (directory_) on_root(comm_, [&] { metrics_file_.append(line); });
-  if (best) save("best.h5");  // first: a checkpoint knows of no better one than there is
-  save(kCheckpoint);
+  if (search_seconds_ > 0) line["search_seconds"] = rounded(search_seconds_);
+  if (directory_)
+    on_root(comm_, [&] {
+      const SaveTimes times = saver_->take_times();
+      saving_ += times;
+      line["saving"] = to_json(times);
+      saver_->attempt([&] { metrics_file_.append(line); });
+    });
+  save(best);
   progress.end_epoch(summary);
 }
 
@@ -258,6 +272,11 @@ TrainResult Trainer::run() {
                                : signalled_ ? Ending::signal
                                             : Ending::stop_after};
   if (result.ending != Ending::signal) measure_result(result);
+  if (directory_)
+    on_root(comm_, [&] {
+      saver_->finish();
+      saving_ += saver_->take_times();
+    });
   result.train = train_metrics_;
   result.epochs = state_.epoch;
   result.steps = steps_done();
@@ -266,6 +285,8 @@ TrainResult Trainer::run() {
   result.samples_per_second =
       training_seconds_ > 0 ? static_cast<double>(trained_samples_) / training_seconds_ : 0;
   result.wire_bytes_per_step = wire_bytes_per_step();
+  result.search_seconds = search_seconds_;
+  result.saving = saving_;
   return result;
 }
 
@@ -284,7 +305,7 @@ void Trainer::measure_result(TrainResult& result) {
   result.test = test_metrics_;
 }
 
-void Trainer::save(std::string_view name) {
+void Trainer::save(bool best) {
   if (!directory_) return;
   const Span span("checkpoint");
   Archive archive;
@@ -296,23 +317,53 @@ void Trainer::save(std::string_view name) {
   store_optimizer(*optimizer_, model_.parameters, archive);
   store_average(comm_, average_, model_.parameters, archive);
   store_state(state_, steps_per_epoch_, archive);
-  on_root(comm_, [&] { save_checkpoint(directory_->file(name), archive); });
+  archive.attributes["trainer/data"] = fmt::format("{}", fmt::join(data_, "\n"));
+  on_root(comm_, [&] { saver_->save(archive, steps_done(), best); });
 }
 
-void Trainer::resume(const Archive& archive) {
+void Trainer::check_same_data(const Archive& archive) const {
+  if (!archive.attributes.contains("trainer/data")) return;  // of an older program
+  std::istringstream before(archive.attribute<std::string>("trainer/data"));
+  std::string was;
+  for (const std::string& now : data_)
+    check_usage(std::getline(before, was) && was == now, "train",
+                "--resume: it was trained on {}, found {}: has the data changed?", was, now);
+}
+
+void Trainer::settle() {
+  if (directory_) on_root(comm_, [&] { saver_->wait(); });
+}
+
+void Trainer::take_up_files(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path before = fs::absolute(path).parent_path();
+  const std::string newest = directory_->file("checkpoint.h5");
+  std::error_code error;
+  if (!fs::exists(newest, error) || fs::equivalent(newest, path, error)) saver_->set_newest(steps_done());
+  metrics_file_ = MetricsFile(directory_->file(kMetrics), before / kMetrics, state_.epoch);
+  search_seconds_ = metrics_file_.last("search_seconds");
+  if (state_.best_epoch > 0 && !fs::exists(before / "best.h5", error))
+    warn("{} has no best.h5, which was written after epoch {}: there will be one again after a better epoch",
+         before.string(), state_.best_epoch);
+}
+
+void Trainer::resume(const Archive& archive, const std::string& path) {
   const InputShape before = stored_facts(archive).input;
   check_usage(before == model_.input(), "train",
               "--resume: it was trained on {}, found {}: has the data changed?", before.text(),
               model_.input().text());
+  check_same_data(archive);
   restore_model(model_, archive);
   restore_optimizer(*optimizer_, model_.parameters, archive);
   restore_average(average_, model_.parameters, archive);
   state_ = restore_state(archive, steps_per_epoch_);
   check_usage(stop_after_ == 0 || stop_after_ > steps_done(), "train",
               "--stop-after {}: the checkpoint is at step {} already", stop_after_, steps_done());
+  check_usage(config_.epochs > state_.epoch || (config_.epochs == state_.epoch && state_.step == 0), "train",
+              "--epochs {}: the checkpoint is at step {} of epoch {} already", config_.epochs, state_.step,
+              state_.epoch + 1);
   restore_own(own(), archive);
-  if (directory_)
-    on_root(comm_, [&] { metrics_file_ = MetricsFile(directory_->file("metrics.jsonl"), state_.epoch); });
+  if (directory_) on_root(comm_, [&] { take_up_files(path); });
 }
 
 }  // namespace ssn

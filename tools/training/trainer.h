@@ -10,6 +10,7 @@
 #include "runtime/progress.h"
 #include "tools/training/memory.h"
 #include "tools/training/run_directory.h"
+#include "tools/training/saver.h"
 #include "tools/training/shards.h"
 #include "tools/training/stop_signals.h"
 #include "tools/training/task.h"
@@ -31,6 +32,8 @@ struct TrainResult {
   double seconds = 0;             // all of run()
   double samples_per_second = 0;  // of training alone
   std::int64_t wire_bytes_per_step = 0;
+  double search_seconds = 0;  // since the run's beginning
+  SaveTimes saving = {};      // in this call; of rank 0
 };
 
 /// Every sample once, as it is, and as many at a time as a part of a step has: an evaluation takes no more
@@ -51,6 +54,7 @@ class Trainer {
     const RunDirectory* directory = nullptr;  // none: nothing is written
     std::string config_text = {};             // goes into checkpoints
     std::int64_t stop_after = 0;              // steps from the run's beginning; 0: none
+    double search_seconds = 0;                // that it took to find the groups
   };
   Trainer(Comm& comm, Model& model, const Setup& setup);
   ~Trainer();
@@ -58,8 +62,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   /// Goes on from a checkpoint of the same run. Exactly, with as many ranks and threads as wrote it; with
-  /// --shards on any number of ranks.
-  void resume(const Archive& archive);
+  /// --shards on any number of ranks. `path` is the checkpoint's.
+  void resume(const Archive& archive, const std::string& path);
   TrainResult run();
   /// Trains for so many steps and does nothing else: for measuring.
   void run_steps(std::int64_t count);
@@ -94,7 +98,13 @@ class Trainer {
   /// before on the validation set.
   std::string measure(nlohmann::ordered_json& line, bool& best);
   void end_epoch(Progress& progress);
-  void save(std::string_view name);
+  /// A checkpoint, which is the best one too where `best`: written while the training goes on.
+  void save(bool best);
+  void check_same_data(const Archive& archive) const;
+  /// Before all ranks throw: what is being written is finished.
+  void settle();
+  /// What the directory has, beside the checkpoint, of a run that is taken up.
+  void take_up_files(const std::string& path);
   OwnState own() { return {comm_, config_.shards, model_.parameters, average_, epoch_metrics_}; }
   std::int64_t wire_bytes_per_step() const;
   std::int64_t steps_done() const { return state_.epoch * steps_per_epoch_ + state_.step; }
@@ -122,6 +132,10 @@ class Trainer {
   std::optional<Shards> shards_;
   std::function<void(const Completion&)> told_;
   MetricsFile metrics_file_;
+  std::unique_ptr<Saver> saver_;  // of rank 0, where the run has a directory
+  double search_seconds_;
+  std::vector<std::string> data_;  // what is known of it: common_data()
+  SaveTimes saving_;
 
   TrainerState state_;
   std::vector<Metrics> epoch_metrics_;    // of the epoch so far: this rank's, or each of its shards'

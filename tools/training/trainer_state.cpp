@@ -52,6 +52,16 @@ std::vector<Tensor> statistics(const Parameters& parameters) {
   return out;
 }
 
+std::vector<Tensor> copies(const std::vector<Tensor>& tensors) {
+  std::vector<Tensor> out;
+  for (const Tensor& tensor : tensors) out.push_back(tensor.clone());
+  return out;
+}
+
+void copy_all(const std::vector<Tensor>& from, const std::vector<Tensor>& to) {
+  for (std::size_t i = 0; i < from.size(); ++i) to[i].copy_from(from[i]);
+}
+
 void store_state(const TrainerState& state, std::int64_t steps_per_epoch, Archive& archive) {
   archive.attributes["trainer/epoch"] = state.epoch;
   archive.attributes["trainer/step"] = state.step;
@@ -105,10 +115,14 @@ void store_average(Comm& comm, const std::optional<MovingAverage>& average, Para
   for (const Parameters::Entry& entry : parameters.entries())
     archive.tensors["average/parameters/" + entry.name] =
         average->values().slice(entry.range.first, entry.shape);
-  const AverageInUse in_use(average, parameters);
-  const AveragedStatistics averaged(comm, parameters);
-  for (const Parameters::Buffer& buffer : parameters.buffers())
-    archive.tensors["average/statistics/" + buffer.name] = buffer.tensor.clone();
+  const std::vector<Tensor> running = statistics(parameters), own = copies(running);
+  copy_all(average->buffers(), running);
+  {
+    const AveragedStatistics averaged(comm, parameters);
+    for (const Parameters::Buffer& buffer : parameters.buffers())
+      archive.tensors["average/statistics/" + buffer.name] = buffer.tensor.clone();
+  }
+  copy_all(own, running);
 }
 
 void restore_average(const std::optional<MovingAverage>& average, const Parameters& parameters,

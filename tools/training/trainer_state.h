@@ -53,5 +53,8 @@ void restore_own(const OwnState& own, const Archive& archive);
 
 /// A rank's running statistics.
 std::vector<Tensor> statistics(const Parameters& parameters);
+std::vector<Tensor> copies(const std::vector<Tensor>& tensors);
+/// Into tensors that are there.
+void copy_all(const std::vector<Tensor>& from, const std::vector<Tensor>& to);
 
 }  // namespace ssn
