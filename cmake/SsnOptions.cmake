@@ -60,4 +60,3 @@ elseif(SSN_SANITIZE STREQUAL "race")
   set(SSN_EXACT_ALLOCATION true)
 endif()
 include(GNUInstallDirs)  # config.h names the place of installed data
-configure_file(${PROJECT_SOURCE_DIR}/runtime/config.h.in ${PROJECT_BINARY_DIR}/generated/runtime/config.h @ONLY)

@@ -3,10 +3,11 @@
 // mpi: MPI_Allreduce in place, one call. pieces: what training does between nodes with one rank each.
 // window: what it does on one node. hierarchical: what it does on several nodes with several ranks each
 // (SSN_RANKS_PER_NODE=2 takes two ranks of a machine for a node). pieces-bf16, hierarchical-bf16: with
-// --wire bf16; where all share memory, SSN_SUM=allreduce lets it travel. Bandwidths are 10^9 bytes a second;
-// algbw = bytes / time, busbw = algbw · 2(n − 1)/n, which a ring sends and receives. A time is the slowest
-// rank's; the median over the repetitions. #wrong counts, over all ranks, elements that are not the sum,
-// which is exact.
+// --wire bf16; where all share memory, SSN_SUM=allreduce lets it travel. With --device cuda, of GPU memory:
+// nccl; host, through the processors' memory, with SSN_SUM or without NCCL. Bandwidths are 10^9 bytes a
+// second; algbw = bytes / time, busbw = algbw · 2(n − 1)/n, which a ring sends and receives. A time is the
+// slowest rank's; the median over the repetitions. #wrong counts, over all ranks, elements that are not the
+// sum, which is exact.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -23,7 +24,7 @@ namespace ssn {
 namespace {
 
 struct Settings {
-  std::string ways = "all";
+  std::string ways = "all", device = "cpu";
   std::int64_t min = 4, max = 256 << 20, factor = 4;
   double seconds = 0.3;
   bool json = false;
@@ -36,7 +37,9 @@ bool parse(const std::vector<std::string>& arguments, Settings& s) {
                   "mpirun -n 4 --bind-to none bench_allreduce --max 268435456");
   options
       .add("ways", s.ways, "NAME", "of summing",
-           {"all", "mpi", "pieces", "pieces-bf16", "window", "hierarchical", "hierarchical-bf16"})
+           {"all", "mpi", "pieces", "pieces-bf16", "window", "hierarchical", "hierarchical-bf16", "nccl",
+            "host"})
+      .add("device", s.device, "NAME", "whose memory is summed", {"cpu", "cuda"})
       .add("min", s.min, "BYTES", "smallest size", between(4, kMost))
       .add("max", s.max, "BYTES", "largest size", between(4, kMost))
       .add("factor", s.factor, "N", "between sizes", between(2, 1 << 20))
@@ -69,11 +72,12 @@ std::int64_t wrong(const Comm& comm, std::span<const float> data) {
 struct Way {
   std::string name;
   Storage storage;
-  std::function<void(std::span<float>)> sum;
+  std::function<void(const Tensor&)> sum;
   DType wire = DType::f32;
 };
 
-void sum_by_mpi(std::span<float> data) {
+void sum_by_mpi(const Tensor& tensor) {
+  const std::span data = tensor.span<float>();
   check_usage(data.size() <= 1u << 30, "bench_allreduce",
               "--ways mpi: one call takes at most 4 GiB: lower --max");
   const int code = MPI_Allreduce(MPI_IN_PLACE, data.data(), static_cast<int>(data.size()), MPI_FLOAT, MPI_SUM,
@@ -84,16 +88,23 @@ void sum_by_mpi(std::span<float> data) {
 /// What this run can do; all of it, unless one is wanted.
 std::vector<Way> ways_of(Comm& comm, const Settings& s) {
   const auto bytes = static_cast<std::size_t>(s.max);
-  const auto ours = [&](std::span<float> data) { comm.wait(comm.start_sum(data)); };
+  const auto ours = [&](const Tensor& data) { comm.wait(comm.start_sum(data)); };
   const bool travels = comm.set_wire(DType::f32), levels = comm.text().find("between") != std::string::npos;
-  const Storage plain = Storage::allocate(Device::cpu, bytes), shared = comm.allocate(bytes);
-  std::vector<Way> ways = {{"mpi", plain, sum_by_mpi}, {"pieces", plain, ours}};
-  if (travels) ways.push_back({"pieces-bf16", plain, ours, DType::bf16});
-  if (!travels) ways.push_back({"window", shared, ours});
-  if (levels) ways.push_back({"hierarchical", shared, ours});
-  if (levels) ways.push_back({"hierarchical-bf16", shared, ours, DType::bf16});
+  std::vector<Way> ways;
+  if (s.device == "cuda") {
+    comm.use_device(Device::cuda);
+    ways = {{comm.sums_on(Device::cuda) ? "nccl" : "host", Storage::allocate(Device::cuda, bytes), ours}};
+  } else {
+    const Storage plain = Storage::allocate(Device::cpu, bytes), shared = comm.allocate(bytes);
+    ways = {{"mpi", plain, sum_by_mpi}, {"pieces", plain, ours}};
+    if (travels) ways.push_back({"pieces-bf16", plain, ours, DType::bf16});
+    if (!travels) ways.push_back({"window", shared, ours});
+    if (levels) ways.push_back({"hierarchical", shared, ours});
+    if (levels) ways.push_back({"hierarchical-bf16", shared, ours, DType::bf16});
+  }
   if (s.ways != "all") std::erase_if(ways, [&](const Way& way) { return way.name != s.ways; });
-  check_usage(!ways.empty(), "bench_allreduce", "--ways {} is not what {} do", s.ways, comm.text());
+  check_usage(!ways.empty(), "bench_allreduce", "--ways {} is not what {} do with --device {}", s.ways,
+              comm.text(), s.device);
   return ways;
 }
 
@@ -104,13 +115,17 @@ struct Result {
 
 Result measure(Comm& comm, const Way& way, std::int64_t bytes, double seconds) {
   using Clock = std::chrono::steady_clock;
-  const std::span data(static_cast<float*>(way.storage.data()), static_cast<std::size_t>(bytes / 4));
+  const Shape shape{bytes / 4};
+  const Tensor data = Tensor::over(way.storage, shape, DType::f32);
+  const bool on_device = data.device() != Device::cpu;
+  const Tensor values = on_device ? Tensor::empty(shape, DType::f32) : data;
   constexpr std::size_t kWarmUp = 2, kLeast = 5, kMost = 1000;
   std::vector<double> times;
   double total = 0;
   comm.set_wire(way.wire);
   while (times.size() < kWarmUp + kLeast || (total < seconds && times.size() < kWarmUp + kMost)) {
-    fill(comm.rank(), data);
+    fill(comm.rank(), values.span<float>());
+    if (on_device) data.copy_from(values);
     comm.barrier();
     const auto start = Clock::now();
     way.sum(data);
@@ -121,7 +136,9 @@ Result measure(Comm& comm, const Way& way, std::int64_t bytes, double seconds) {
   }
   times.erase(times.begin(), times.begin() + kWarmUp);
   std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
-  const auto bad = static_cast<std::int64_t>(comm.sum_in_rank_order(static_cast<double>(wrong(comm, data))));
+  const Tensor sums = data.to(Device::cpu);
+  const auto bad =
+      static_cast<std::int64_t>(comm.sum_in_rank_order(static_cast<double>(wrong(comm, sums.span<float>()))));
   return {times[times.size() / 2], std::ssize(times), bad};
 }
 

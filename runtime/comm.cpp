@@ -1,13 +1,16 @@
 #include "runtime/comm.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 
+#include "runtime/config.h"
 #include "runtime/error.h"
 #include "runtime/launcher.h"
 #include "runtime/log.h"
+#include "runtime/queue.h"
 
 namespace ssn {
 
@@ -21,26 +24,67 @@ std::int64_t Comm::payload(std::int64_t count, DType dtype) const {
   return count * static_cast<std::int64_t>(size_of(dtype == DType::f32 ? wire_ : dtype));
 }
 
-SumHandle Comm::start(void* data, std::int64_t count, DType dtype) {
+SumHandle Comm::start(void* data, std::int64_t count, DType dtype, Device device) {
   const std::int64_t bytes = size_ == 1 ? 0 : payload(count, dtype);
   this->count(traffic_.sum, static_cast<std::size_t>(bytes));
   const SumHandle handle{++started_, bytes};
-  if (count > 0) sum(handle.id, data, count, dtype);
+  if (count > 0) sum(handle.id, data, count, dtype, device);
   return handle;
 }
 
 SumHandle Comm::start_sum(const Tensor& data) {
   check(data.dtype() == DType::f32 || data.dtype() == DType::f64, "sum over ranks",
         "needs f32 or f64, found {}", name_of(data.dtype()));
-  if (data.device() == Device::cpu || size_ == 1) {
+  if (sums_on(data.device())) {
     summing_.push_back(data);
-    return start(data.raw(), data.size(), data.dtype());
+    return start(data.raw(), data.size(), data.dtype(), data.device());
   }
   const Tensor host = data.to(Device::cpu);
-  const SumHandle handle = start(host.raw(), host.size(), host.dtype());
+  const SumHandle handle = start(host.raw(), host.size(), host.dtype(), Device::cpu);
   finish(handle.id);
   data.copy_from(host);
   return handle;
+}
+
+namespace {
+
+/// What a rank takes for its GPU.
+struct Claim {
+  int devices = 0;  // that it sees
+  int machine = 0;
+  std::array<char, 32> bus{};  // the device's address on its machine
+};
+
+void check_claims(std::span<const Claim> claims) {
+  const auto is = [](const Claim& a, const Claim& b) { return a.machine == b.machine && a.bus == b.bus; };
+  for (std::size_t r = 0; r < claims.size(); ++r) {
+    check_usage(claims[r].devices > 0, "use device",
+                "rank {} sees no CUDA device, or no driver for it (nvidia-smi lists them): use the CPU", r);
+    for (std::size_t q = 0; q < r; ++q)
+      check_usage(
+          !is(claims[q], claims[r]), "use device",
+          "ranks {} and {} would share the CUDA device {}: of their machine's devices they see {}. Start "
+          "one rank a device, each of which sees all of its machine's devices or one of its own "
+          "(CUDA_VISIBLE_DEVICES)",
+          q, r, claims[r].bus.data(), claims[r].devices);
+  }
+}
+
+}  // namespace
+
+void Comm::use_device(Device device) {
+  if (device == Device::cpu) return;
+  Claim mine{.machine = machine_};
+  if constexpr (build::has_cuda) {
+    mine.devices = cuda_device_count();
+    if (mine.devices > 0) {
+      const std::string bus = use_cuda_device(local_rank_ % mine.devices);
+      std::copy_n(bus.begin(), std::min(bus.size(), mine.bus.size() - 1), mine.bus.begin());
+    }
+    check_claims(allgather(mine));
+  } else {
+    fail_usage("use device", "this build has no CUDA: use --device cpu, or build where nvcc is found");
+  }
 }
 
 void Comm::broadcast(std::span<std::byte> data, int root) {

@@ -44,6 +44,8 @@ struct ClockOffset {
 /// then that thread sums the slice with the same slice on the other nodes and hands it to the ranks of its
 /// node; ranks that a node has more than the smallest own no slice. `automatic`: by what connects the ranks,
 /// unless the environment has SSN_SUM: window on one node, allreduce with one rank a node, else hierarchical.
+/// That is what lies in the processors' memory. In a GPU's, NCCL sums, in an order of its own, where the
+/// build has it and `automatic` leaves the choice; else the data goes through the processor's memory.
 enum class SumPath { automatic, window, allreduce, hierarchical };
 
 /// So that a run in which a rank hangs has ended within half a minute.
@@ -63,6 +65,10 @@ class Comm {
   int size() const { return size_; }
   /// Ranks on this machine, among which its cores are shared.
   int local_size() const { return local_size_; }
+  /// Of the machine's GPUs that this process sees, takes the one with its number among the machine's ranks
+  /// for all its work; for the CPU nothing. Before the first use of a GPU. A UsageError on all ranks where
+  /// one has none, or two would share one.
+  void use_device(Device device);
   /// "1 rank", "4 ranks on 1 node, summed in shared memory".
   virtual std::string text() const = 0;
 
@@ -70,21 +76,29 @@ class Comm {
   /// communicator.
   virtual Storage allocate(std::size_t bytes) = 0;
 
+  /// Whether sums of that device's memory are made in it.
+  virtual bool sums_on(Device device) const { return size_ == 1 || device == Device::cpu; }
   /// Starts replacing every element by its sum over the ranks; the data belongs to the sum until `wait`,
   /// which waits for all that were started. Same ranks, same bits. On several ranks the data lies on each at
   /// the same place of the same `allocate`d storage, or on each elsewhere.
-  SumHandle start_sum(std::span<float> data) { return start(data.data(), std::ssize(data), DType::f32); }
-  SumHandle start_sum(std::span<double> data) { return start(data.data(), std::ssize(data), DType::f64); }
+  SumHandle start_sum(std::span<float> data) {
+    return start(data.data(), std::ssize(data), DType::f32, Device::cpu);
+  }
+  SumHandle start_sum(std::span<double> data) {
+    return start(data.data(), std::ssize(data), DType::f64, Device::cpu);
+  }
   /// f32 or f64, any device. Until the wait the data lives on, also where an error drops it elsewhere.
   SumHandle start_sum(const Tensor& data);
   void wait(const SumHandle& handle) { wait_until(handle.id); }
   void wait_all() { wait_until(started_); }
 
   /// Whether a sum that was started goes on beside what the caller does.
-  virtual bool sums_beside() const { return false; }
+  virtual bool sums_beside(Device = Device::cpu) const { return false; }
   /// Whether the sum over 2ᵏ ranks is, bit by bit, the one over fewer ranks of which each has added what is
-  /// several ranks' here: not, if a node's ranks are no 2ᵏ, or not one after another.
-  bool sums_as_tree() const { return sums_as_tree_; }
+  /// several ranks' here: not, if a node's ranks are no 2ᵏ, or not one after another, and not by NCCL.
+  bool sums_as_tree(Device device = Device::cpu) const {
+    return size_ == 1 || (sums_as_tree_ && (device == Device::cpu || !sums_on(device)));
+  }
 
   /// What f32 sums travel as between ranks, from the next on: f32, or bf16 at half the bytes, which rounds
   /// each rank's (hierarchical: each node's) values and their sum, added in f32 (wire.h). False, and f32 it
@@ -134,7 +148,8 @@ class Comm {
   virtual std::optional<std::vector<std::string>> meet(std::string_view text, double seconds) = 0;
 
  protected:
-  virtual void sum(std::int64_t id, void* data, std::int64_t count, DType dtype) = 0;
+  /// On the CPU, or where sums_on says so.
+  virtual void sum(std::int64_t id, void* data, std::int64_t count, DType dtype, Device device) = 0;
   virtual void finish(std::int64_t id) = 0;
   virtual void broadcast_bytes(std::byte* data, std::size_t bytes, int root) = 0;
   /// `to` has size() * bytes; with everywhere false it is written on rank 0 only.
@@ -142,11 +157,13 @@ class Comm {
   virtual std::uint32_t or_flags(std::uint32_t flags) = 0;
 
   int rank_ = 0, size_ = 1, local_size_ = 1;
+  int local_rank_ = 0;  // among the ranks of this machine
+  int machine_ = 0;     // its first rank
   DType wire_ = DType::f32;
   bool sums_as_tree_ = true;
 
  private:
-  SumHandle start(void* data, std::int64_t count, DType dtype);
+  SumHandle start(void* data, std::int64_t count, DType dtype, Device device);
   void wait_until(std::int64_t id) {
     finish(id);
     summing_.clear();
@@ -182,7 +199,7 @@ class SoloComm : public Comm {
   }
 
  protected:
-  void sum(std::int64_t, void*, std::int64_t, DType) override {}
+  void sum(std::int64_t, void*, std::int64_t, DType, Device) override {}
   void finish(std::int64_t) override {}
   void broadcast_bytes(std::byte*, std::size_t, int) override {}
   void gather_bytes(const std::byte* data, std::size_t bytes, std::byte* to, bool) override {

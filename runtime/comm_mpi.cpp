@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/comm.h"
+#include "runtime/device_sum.h"
 #include "runtime/launcher.h"
 #include "runtime/liveness.h"
 #include "runtime/log.h"
@@ -40,6 +41,7 @@ class MpiComm : public Comm {
     check_mpi(MPI_Comm_rank(comm_, &rank_), "start MPI");
     check_mpi(MPI_Comm_size(comm_, &size_), "start MPI");
     find_nodes();
+    nccl_ = build::has_nccl && path == SumPath::automatic;
     path_ = choose(path);
     if (size_ > 1 && or_flags(provided < MPI_THREAD_MULTIPLE) == 0) worker_.emplace("communication");
     if (path_ == SumPath::hierarchical) join_peers();
@@ -54,6 +56,7 @@ class MpiComm : public Comm {
   /// Collective. Left by an exception, this rank ends the others: they could not follow.
   ~MpiComm() override {
     if (std::uncaught_exceptions() > 0) abort("left by an error", 1);
+    device_sum_.reset();
     watchdog_.reset();
     worker_.reset();
     windows_.clear();
@@ -86,7 +89,11 @@ class MpiComm : public Comm {
     return Storage::adopt(Device::cpu, window->data(), bytes, [flag = released] { *flag = true; });
   }
 
-  bool sums_beside() const override { return size_ > 1 && path_ != SumPath::window && worker_; }
+  bool sums_on(Device device) const override { return size_ == 1 || device == Device::cpu || nccl_; }
+  bool sums_beside(Device device) const override {
+    if (device == Device::cuda) return size_ > 1 && nccl_;
+    return size_ > 1 && path_ != SumPath::window && worker_;
+  }
 
   bool set_wire(DType wire) override {
     check(wire == DType::f32 || wire == DType::bf16, "set_wire", "needs f32 or bf16, found {}",
@@ -155,9 +162,10 @@ class MpiComm : public Comm {
   /// What is summed in shared memory has been when this returns: it is the processor's work, and nothing is
   /// won by doing it beside the backward pass. MPI's part is done by a thread that mostly waits for the
   /// network.
-  void sum(std::int64_t, void* data, std::int64_t count, DType dtype) override {
+  void sum(std::int64_t, void* data, std::int64_t count, DType dtype, Device device) override {
     if (size_ == 1) return;
     const Operation operation(watch(), "sum over ranks");
+    if (device == Device::cuda) return sum_on_device(data, count, dtype);
     auto* bytes = static_cast<std::byte*>(data);
     Window* window = window_of(bytes);
     if (window && path_ == SumPath::window)
@@ -174,6 +182,7 @@ class MpiComm : public Comm {
     current_ = nullptr;
     if (unfinished_) unfinished_->fence();
     unfinished_ = nullptr;
+    if (device_sum_) device_sum_->wait();
   }
 
   void broadcast_bytes(std::byte* data, std::size_t bytes, int root) override {
@@ -231,6 +240,9 @@ class MpiComm : public Comm {
               "start MPI");
     check_mpi(MPI_Comm_size(node_comm_, &local_size_), "start MPI");
     check_mpi(MPI_Comm_rank(node_comm_, &node_rank_), "start MPI");
+    local_rank_ = node_rank_;
+    machine_ = rank_;
+    check_mpi(MPI_Bcast(&machine_, 1, MPI_INT, 0, node_comm_), "start MPI");
     if (const int each = ranks_per_node(); each > 0) {
       MPI_Comm machine = std::exchange(node_comm_, MPI_COMM_NULL);
       check_mpi(MPI_Comm_split(machine, node_rank_ / each, rank_, &node_comm_), "start MPI");
@@ -277,6 +289,17 @@ class MpiComm : public Comm {
   Worker* worker() { return worker_ ? &*worker_ : nullptr; }
 
   DType wire_of(DType dtype) const { return dtype == DType::f32 ? wire_ : dtype; }
+
+  void sum_on_device(void* data, std::int64_t count, DType dtype) {
+    check_usage(
+        wire_of(dtype) == dtype, "sum over ranks",
+        "between GPUs f32 travels so far: leave --wire bf16 away, or sum in the processors' memory by "
+        "SSN_SUM=allreduce");
+    if constexpr (build::has_nccl) {
+      if (!device_sum_) device_sum_ = make_nccl_sum(*this);
+      device_sum_->start(data, count, dtype);
+    }
+  }
 
   void sum_over_all(std::byte* data, std::int64_t count, DType dtype) {
     turn_to(*all_sum_);
@@ -345,8 +368,10 @@ class MpiComm : public Comm {
   int nodes_ = 1, node_rank_ = 0;
   int owners_ = 1;  // ranks of each node that own a slice
   SumPath path_ = SumPath::window;
+  bool nccl_ = false;  // sums in GPU memory
   std::vector<SharedStorage> windows_;
-  Window* unfinished_ = nullptr;  // its ranks write to each other until they meet
+  Window* unfinished_ = nullptr;           // its ranks write to each other until they meet
+  std::unique_ptr<DeviceSum> device_sum_;  // made with the first
   std::optional<WireSum> all_sum_, peer_sum_;
   WireSum* current_ = nullptr;        // of the two, the one that may have something on its way
   std::optional<Worker> worker_;      // none where MPI does not take calls from several threads

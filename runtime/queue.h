@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "runtime/device.h"
 
 struct CUstream_st;  // cudaStream_t, without the CUDA headers
@@ -15,5 +17,8 @@ class CudaQueue {
 CpuQueue& cpu_queue();
 CudaQueue& cuda_queue();  // defined in CUDA builds only
 int cuda_device_count();  // defined in CUDA builds only; 0 without a driver
+/// Makes one of the devices that this process sees that of cuda_queue(), before its first use; the first one
+/// is without it. Returns its bus address, which names it on its machine. Defined in CUDA builds only.
+std::string use_cuda_device(int device);
 
 }  // namespace ssn

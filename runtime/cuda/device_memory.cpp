@@ -1,14 +1,42 @@
 #include "runtime/device_memory.h"
 
+#include <atomic>
 #include <cstdio>
 
 #include "runtime/cuda/cuda_check.h"
 
 namespace ssn {
 
+namespace {
+
+std::atomic<int> g_device = 0;
+std::atomic<bool> g_taken = false;
+
+/// CUDA's current device is each thread's own.
+void enter_device() {
+  thread_local bool entered = false;
+  if (entered) return;
+  check(cuda_device_count() > 0, "cuda_queue", "there is no CUDA device, or no driver for it: use the CPU");
+  g_taken = true;
+  cuda_check(cudaSetDevice(g_device), "cuda_queue");
+  entered = true;
+}
+
+}  // namespace
+
+std::string use_cuda_device(int device) {
+  check(!g_taken || g_device == device, "use device", "device {} is in use: another one must be taken before",
+        g_device.load());
+  g_device = device;
+  enter_device();
+  char bus[32] = "";
+  cuda_check(cudaDeviceGetPCIBusId(bus, sizeof bus, device), "use device");
+  return bus;
+}
+
 CudaQueue& cuda_queue() {
+  enter_device();
   static CudaQueue queue = [] {
-    check(cuda_device_count() > 0, "cuda_queue", "there is no CUDA device, or no driver for it: use the CPU");
     CudaQueue q;
     cuda_check(cudaStreamCreateWithFlags(&q.stream, cudaStreamNonBlocking), "cuda_queue");
     return q;

@@ -9,6 +9,7 @@
 #include "tests/cuda_on_host/race_check.h"
 #include "tests/cuda_on_host/runtime_error.h"
 #include "tests/cuda_on_host/shared_memory.h"
+#include "tests/cuda_on_host/streams.h"
 
 namespace cuda_on_host {
 namespace {
@@ -69,12 +70,18 @@ void number_threads(Block& b, dim3 extents) {
 
 }  // namespace
 
-cudaError_t launch(const LaunchShape& s, const std::function<void()>& thread) {
+cudaError_t launch(const LaunchShape& s, std::function<cudaError_t()> work) {
   if (const cudaError_t e = check_stream(s.stream); e != cudaSuccess) return e;
-  std::lock_guard lock(device_mutex());
-  if (const std::string problem = problem_with(s); !problem.empty()) {
-    return error(cudaErrorInvalidConfiguration, "{}", problem);
+  {
+    std::lock_guard lock(device_mutex());
+    if (const std::string problem = problem_with(s); !problem.empty())
+      return error(cudaErrorInvalidConfiguration, "{}", problem);
   }
+  return enqueue(s.stream, std::move(work));
+}
+
+cudaError_t run_grid(const LaunchShape& s, const std::function<void()>& thread) {
+  std::lock_guard lock(device_mutex());
   Block& b = block();
   number_threads(b, s.block);
   b.body = &thread;

@@ -3,22 +3,25 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <set>
+#include <sstream>
 #include <utility>
+#include <vector>
 
 #include "cuda_on_host/runtime.h"
 #include "tests/cuda_on_host/device_memory.h"
 #include "tests/cuda_on_host/runtime_error.h"
-
-struct CUstream_st {};
+#include "tests/cuda_on_host/streams.h"
 
 namespace cuda_on_host {
 namespace {
 
-struct Device {  // never destroyed: static objects may free memory late
+struct Allocation {
+  std::size_t bytes;
+  int device;
+};
+struct Device {  // all of them; never destroyed: static objects may free memory late
   std::mutex mutex;
-  std::map<const char*, std::size_t> allocations;
-  std::set<cudaStream_t> streams;
+  std::map<const char*, Allocation> allocations;
   std::size_t in_use = 0, total = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
                                   static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 };
@@ -27,6 +30,25 @@ Device& device() {
   return d;
 }
 
+/// The numbers in CUDA_VISIBLE_DEVICES.
+const std::vector<int>& visible_devices() {
+  static const std::vector<int> devices = [] {
+    const char* value = std::getenv("CUDA_VISIBLE_DEVICES");
+    std::istringstream text(value ? value : "0");
+    std::vector<int> found;
+    for (std::string number; std::getline(text, number, ',');) found.push_back(std::atoi(number.c_str()));
+    return found;
+  }();
+  return devices;
+}
+cudaError_t check_device(int device) {
+  if (visible_devices().empty()) return error(cudaErrorNoDevice, "CUDA_VISIBLE_DEVICES names no device");
+  const auto count = std::ssize(visible_devices());
+  return device >= 0 && device < count ? cudaSuccess
+                                       : error(cudaErrorInvalidDevice, "device {} of {}", device, count);
+}
+
+thread_local int t_device = 0;
 thread_local cudaError_t t_last = cudaSuccess;
 thread_local std::map<cudaError_t, std::string> t_texts;  // of each code's last error
 
@@ -54,25 +76,35 @@ std::mutex& device_mutex() {
   return device().mutex;
 }
 
+namespace {
+/// The one that begins at or before p and reaches it; none: a null pointer.
+const std::pair<const char* const, Allocation>* allocation_at(const char* p) {
+  const auto& all = device().allocations;
+  const auto next = all.upper_bound(p);
+  if (next == all.begin()) return nullptr;
+  const auto& found = *std::prev(next);
+  return p < found.first + found.second.bytes ? &found : nullptr;
+}
+}  // namespace
+
 Place place_of(const void* begin, std::size_t bytes) {
   const auto* p = static_cast<const char*>(begin);
-  const auto& all = device().allocations;
-  auto next = all.upper_bound(p);
-  if (next == all.begin()) return Place::host;
-  const auto& [start, size] = *std::prev(next);
-  if (p >= start + size) return Place::host;
-  return p + bytes <= start + size ? Place::device : Place::beyond;
+  const auto* found = allocation_at(p);
+  if (!found) return Place::host;
+  return p + bytes <= found->first + found->second.bytes ? Place::device : Place::beyond;
+}
+int device_of(const void* begin, std::size_t bytes) {
+  std::lock_guard lock(device().mutex);
+  if (place_of(begin, bytes) != Place::device) return -1;
+  return allocation_at(static_cast<const char*>(begin))->second.device;
+}
+int current_device() {
+  return t_device;
 }
 
 cudaError_t record_error(cudaError_t code, std::string text) {
   t_texts[code] = std::move(text);
   return t_last = code;
-}
-
-cudaError_t check_stream(cudaStream_t stream) {
-  std::lock_guard lock(device().mutex);
-  if (!stream || device().streams.contains(stream)) return cudaSuccess;
-  return error(cudaErrorInvalidResourceHandle, "no such stream");
 }
 
 cudaError_t copy_to_symbol(void* symbol, std::size_t size, const void* from, std::size_t bytes,
@@ -96,8 +128,10 @@ const char* cudaGetErrorName(cudaError_t e) {
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorCudartUnloading: return "cudaErrorCudartUnloading";
     case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
   }
   return "unrecognized error code";
@@ -114,41 +148,35 @@ cudaError_t cudaPeekAtLastError() {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  *count = static_cast<int>(visible_devices().size());
+  return *count > 0 ? cudaSuccess : check_device(0);
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
+  *device = t_device;
+  return check_device(t_device);
 }
 cudaError_t cudaSetDevice(int device) {
-  return device == 0 ? cudaSuccess : error(cudaErrorInvalidDevice, "device {} of 1", device);
+  if (const cudaError_t e = check_device(device); e != cudaSuccess) return e;
+  t_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
+  if (const cudaError_t e = check_device(device); e != cudaSuccess) return e;
+  const std::string text =
+      fmt::format("0000:{:02x}:00.0", visible_devices()[static_cast<std::size_t>(device)]);
+  if (std::ssize(text) >= bytes)
+    return error(cudaErrorInvalidValue, "{} needs more than {} bytes", text, bytes);
+  std::memcpy(id, text.c_str(), text.size() + 1);
+  return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
-  return cudaSuccess;
+  return run_everything();
 }
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {
   std::lock_guard lock(device().mutex);
   *total = device().total;
   *unused = device().total - device().in_use;
   return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  if (flags > cudaStreamNonBlocking) return error(cudaErrorInvalidValue, "stream flags {}", flags);
-  std::lock_guard lock(device().mutex);
-  *stream = new CUstream_st;
-  device().streams.insert(*stream);
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  std::lock_guard lock(device().mutex);
-  if (!device().streams.erase(stream)) return error(cudaErrorInvalidResourceHandle, "no such stream");
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return check_stream(stream);
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
@@ -161,67 +189,91 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
                  device().in_use);
   }
   std::memset(*memory, 0xFF, bytes);  // NaN
-  device().allocations[static_cast<const char*>(*memory)] = bytes;
+  device().allocations[static_cast<const char*>(*memory)] = {bytes, t_device};
   device().in_use += bytes;
   return cudaSuccess;
 }
-cudaError_t cudaFree(void* memory) {
+namespace {
+
+cudaError_t free_now(void* memory) {
   std::lock_guard lock(device().mutex);
-  if (!memory) return cudaSuccess;
   const auto it = device().allocations.find(static_cast<const char*>(memory));
   if (it == device().allocations.end())
     return error(cudaErrorInvalidValue, "{} is not the begin of a live allocation", memory);
-  device().in_use -= it->second;
+  device().in_use -= it->second.bytes;
   device().allocations.erase(it);
   std::free(memory);
   return cudaSuccess;
+}
+
+/// The mutex must be held.
+cudaError_t check_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const bool known = kind != cudaMemcpyDefault;
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (const auto e = check_side("target", to, bytes, known, to_device); e != cudaSuccess) return e;
+  if (const auto e = check_side("source", from, bytes, known, from_device); e != cudaSuccess) return e;
+  const auto *t = static_cast<const char*>(to), *f = static_cast<const char*>(from);
+  if (t < f + bytes && f < t + bytes) return error(cudaErrorInvalidValue, "copy: source and target overlap");
+  return cudaSuccess;
+}
+cudaError_t check_fill(const void* to, std::size_t bytes) {
+  if (place_of(to, bytes) == Place::device) return cudaSuccess;
+  return error(cudaErrorInvalidValue, "memset: the {} bytes at {} do not lie in a device allocation", bytes,
+               to);
+}
+
+/// Checks before the work is queued and, for the memory may be gone, when it is done.
+cudaError_t enqueue_checked(cudaStream_t stream, const std::function<cudaError_t()>& checks,
+                            const std::function<void()>& work) {
+  const auto checked = [=] {
+    std::lock_guard lock(device().mutex);
+    return checks();
+  };
+  if (const cudaError_t e = checked(); e != cudaSuccess) return e;
+  return enqueue(stream, [=] {
+    std::lock_guard lock(device().mutex);
+    const cudaError_t e = checks();
+    if (e == cudaSuccess) work();
+    return e;
+  });
+}
+
+}  // namespace
+
+cudaError_t cudaFree(void* memory) {
+  const cudaError_t e = run_everything();
+  return e == cudaSuccess && memory ? free_now(memory) : e;
 }
 cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t stream) {
   const cudaError_t e = check_stream(stream);
   return e == cudaSuccess ? cudaMalloc(memory, bytes) : e;
 }
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
-  const cudaError_t e = check_stream(stream);
-  return e == cudaSuccess ? cudaFree(memory) : e;
+  return enqueue(stream, [=] { return memory ? free_now(memory) : cudaSuccess; });
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  std::lock_guard lock(device().mutex);
-  if (bytes == 0) return cudaSuccess;
-  const bool known = kind != cudaMemcpyDefault;
-  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  if (const auto e = check_side("target", to, bytes, known, to_device); e != cudaSuccess) return e;
-  if (const auto e = check_side("source", from, bytes, known, from_device); e != cudaSuccess) return e;
-  auto *t = static_cast<char*>(to), *f = static_cast<char*>(const_cast<void*>(from));
-  if (t < f + bytes && f < t + bytes) return error(cudaErrorInvalidValue, "copy: source and target overlap");
-  std::memcpy(to, from, bytes);
-  return cudaSuccess;
+  return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  const cudaError_t e = check_stream(stream);
-  return e == cudaSuccess ? cudaMemcpy(to, from, bytes, kind) : e;
+  if (bytes == 0) return check_stream(stream);
+  return enqueue_checked(
+      stream, [=] { return check_copy(to, from, bytes, kind); }, [=] { std::memcpy(to, from, bytes); });
 }
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
-  std::lock_guard lock(device().mutex);
-  if (bytes == 0) return cudaSuccess;
-  if (place_of(to, bytes) != Place::device) {
-    return error(cudaErrorInvalidValue, "memset: the {} bytes at {} do not lie in a device allocation", bytes,
-                 to);
-  }
-  std::memset(to, value, bytes);
-  return cudaSuccess;
+  return cudaMemsetAsync(to, value, bytes, nullptr);
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-  const cudaError_t e = check_stream(stream);
-  return e == cudaSuccess ? cudaMemset(to, value, bytes) : e;
+  if (bytes == 0) return check_stream(stream);
+  return enqueue_checked(
+      stream, [=] { return check_fill(to, bytes); }, [=] { std::memset(to, value, bytes); });
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
-  std::lock_guard lock(device().mutex);
-  const bool on_device = place_of(p, 1) == Place::device;
+  const int where = device_of(p, 1);
   void* q = const_cast<void*>(p);
-  *a = {on_device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, on_device ? 0 : -1,
-        on_device ? q : nullptr, on_device ? nullptr : q};
+  *a = {where >= 0 ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, where, where >= 0 ? q : nullptr,
+        where >= 0 ? nullptr : q};
   return cudaSuccess;
 }

@@ -13,6 +13,12 @@ struct Schedule {
 };
 Schedule& schedule();
 
+/// When the work on streams is done. Late: when something waits for it, directly or by an event, so that a
+/// wait that is missing shows in the results. The environment's SSN_STREAMS=late sets it. Change it while
+/// nothing is queued.
+enum class Streams { prompt, late };
+Streams& streams();
+
 /// Calls f under schedules forward, reverse and `randoms` random ones; just once where kernels do not run on
 /// the host. A result whose bits are the same in all of them does not depend on the order in which threads
 /// run.

@@ -85,5 +85,21 @@ TEST(Emulator, LaunchesGoOnAfterAFailedOne) {
   });
 }
 
+/// Work that is done late fails late: where it is waited for.
+TEST(Emulator, LateFailuresArriveWhereTheyAreWaitedFor) {
+  const DeviceArray<int> y(64);
+  memory::synchronize(cuda_queue());
+  cuda_on_host::streams() = cuda_on_host::Streams::late;
+  launch(cuda_queue(), "half", half_at_barrier, 1, 64, 0, y.data());
+  std::string message;
+  try {
+    memory::synchronize(cuda_queue());
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  cuda_on_host::streams() = cuda_on_host::Streams::prompt;
+  EXPECT_EQ(message.find("[synchronize] cudaErrorLaunchFailure: __syncthreads at "), 0u) << message;
+}
+
 }  // namespace
 }  // namespace ssn::kernels

@@ -1,16 +1,20 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <tuple>
 #include <utility>
 
 #include "cuda_on_host/types.h"
 
-// CUDA's runtime functions, on host memory. Work is done at once, in the calling thread. Arguments are
-// checked more strictly than CUDA does: places and sizes must lie in live device allocations, streams must
-// exist. The text of an error says what was wrong.
+// CUDA's runtime functions, on host memory. Work is done in the calling thread, at once or when it waits for
+// it (schedules.h). Arguments are checked more strictly than CUDA does: places and sizes must lie in live
+// device allocations, streams must exist and be of the current device. The text of an error says what was
+// wrong. There are as many devices as CUDA_VISIBLE_DEVICES has numbers, one without it.
 
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
+struct CUevent_st;
+using cudaEvent_t = CUevent_st*;
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -18,8 +22,10 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorCudartUnloading = 4,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400,
+  cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
 };
 enum cudaMemcpyKind {
@@ -37,6 +43,7 @@ struct cudaPointerAttributes {
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
+constexpr unsigned cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
 
 const char* cudaGetErrorName(cudaError_t);
 const char* cudaGetErrorString(cudaError_t);
@@ -46,12 +53,18 @@ cudaError_t cudaPeekAtLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t);
 cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamQuery(cudaStream_t);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags = 0);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr);
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
 cudaError_t cudaFree(void* memory);
@@ -77,8 +90,10 @@ struct LaunchShape {
   std::size_t shared;  // bytes of dynamic shared memory
   cudaStream_t stream;
 };
+/// Queues work that calls run_grid.
+cudaError_t launch(const LaunchShape&, std::function<cudaError_t()> work);
 /// Runs `thread` once for every thread of the grid.
-cudaError_t launch(const LaunchShape&, const std::function<void()>& thread);
+cudaError_t run_grid(const LaunchShape&, const std::function<void()>& thread);
 cudaError_t set_shared_limit(const void* kernel, int bytes);
 cudaError_t copy_to_symbol(void* symbol, std::size_t size, const void* from, std::size_t bytes,
                            std::size_t offset);
@@ -88,11 +103,16 @@ cudaError_t copy_to_symbol(void* symbol, std::size_t size, const void* from, std
 template <class... P>
 cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
                              std::size_t shared = 0, cudaStream_t stream = nullptr) {
-  const auto call = [=]<std::size_t... I>(std::index_sequence<I...>) {
-    kernel(*static_cast<P*>(arguments[I])...);
-  };
-  return cuda_on_host::launch({reinterpret_cast<const void*>(kernel), grid, block, shared, stream},
-                              [&] { call(std::index_sequence_for<P...>{}); });
+  const cuda_on_host::LaunchShape shape{reinterpret_cast<const void*>(kernel), grid, block, shared, stream};
+  const auto values = [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return std::tuple<P...>(*static_cast<P*>(arguments[I])...);
+  }
+  (std::index_sequence_for<P...>{});
+  return cuda_on_host::launch(shape, [=] {
+    const auto here =
+        values;  // arguments are read on the launching thread's stack, as the race check expects
+    return cuda_on_host::run_grid(shape, [&] { std::apply(kernel, here); });
+  });
 }
 template <class... P>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute, int value) {

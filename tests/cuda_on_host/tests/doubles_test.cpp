@@ -1,0 +1,262 @@
+// What the doubles of CUDA's runtime and of NCCL do with streams, events and devices, and what they refuse.
+// There are two devices.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda_on_host/schedules.h"
+
+namespace {
+
+/// While it lives, queued work waits for someone who waits for it.
+struct Late {
+  Late() { cuda_on_host::streams() = cuda_on_host::Streams::late; }
+  ~Late() {
+    cudaDeviceSynchronize();
+    cuda_on_host::streams() = cuda_on_host::Streams::prompt;
+  }
+};
+
+struct Stream {
+  cudaStream_t handle = nullptr;
+  Stream() { cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking); }
+  ~Stream() { cudaStreamDestroy(handle); }
+};
+struct Event {
+  cudaEvent_t handle = nullptr;
+  Event() { cudaEventCreateWithFlags(&handle, cudaEventDisableTiming); }
+  ~Event() { cudaEventDestroy(handle); }
+};
+/// Four bytes of device memory, 0 at first.
+struct Word {
+  unsigned* at = nullptr;
+  Word() {
+    cudaMalloc(&at, sizeof *at);
+    cudaMemset(at, 0, sizeof *at);
+  }
+  ~Word() { cudaFree(at); }
+  unsigned value() const { return *at; }  // as it is now
+};
+
+TEST(Streams, WorkIsDoneWhenItIsWaitedFor) {
+  const Word x, y;
+  const Late late;
+  const Stream a, b;
+  cudaMemsetAsync(x.at, 1, 4, a.handle);
+  cudaMemsetAsync(y.at, 1, 4, b.handle);
+  EXPECT_EQ(x.value(), 0u);
+  EXPECT_EQ(cudaStreamSynchronize(a.handle), cudaSuccess);
+  EXPECT_EQ(x.value(), 0x01010101u);
+  EXPECT_EQ(y.value(), 0u);
+  EXPECT_EQ(cudaStreamQuery(b.handle), cudaErrorNotReady) << "a look does not wait";
+  EXPECT_EQ(y.value(), 0u);
+  EXPECT_EQ(cudaStreamQuery(b.handle), cudaSuccess) << "but who looks again finds it done";
+  EXPECT_EQ(y.value(), 0x01010101u);
+  cudaGetLastError();
+}
+
+/// The same program with and without the wait for the event.
+unsigned copied(bool waits) {
+  const Word from, to;
+  const Event event;
+  const Late late;
+  const Stream a, b;
+  cudaMemsetAsync(from.at, 1, 4, a.handle);
+  cudaEventRecord(event.handle, a.handle);
+  cudaMemsetAsync(from.at, 2, 4, a.handle);  // behind the event
+  if (waits) cudaStreamWaitEvent(b.handle, event.handle);
+  cudaEventRecord(event.handle, a.handle);  // it was waited for as it was
+  cudaMemcpyAsync(to.at, from.at, 4, cudaMemcpyDeviceToDevice, b.handle);
+  EXPECT_EQ(cudaStreamSynchronize(b.handle), cudaSuccess);
+  return to.value();
+}
+TEST(Streams, AMissingWaitShowsInTheResult) {
+  EXPECT_EQ(copied(true), 0x01010101u);
+  EXPECT_EQ(copied(false), 0u);
+}
+
+TEST(Streams, FreeingMemoryWaitsForTheDevice) {
+  const Word y;
+  const Late late;
+  const Stream a;
+  unsigned* x = nullptr;
+  cudaMalloc(&x, 4);
+  cudaMemsetAsync(x, 3, 4, a.handle);
+  cudaMemcpyAsync(y.at, x, 4, cudaMemcpyDeviceToDevice, a.handle);
+  EXPECT_EQ(cudaFree(x), cudaSuccess);
+  EXPECT_EQ(y.value(), 0x03030303u);
+}
+
+TEST(Streams, WhatIsWrongIsRefused) {
+  const auto refused = [](cudaError_t code, const char* text) {
+    return code != cudaSuccess && std::string(cudaGetErrorString(code)).find(text) != std::string::npos;
+  };
+  const Stream stream;
+  const Event event;
+  EXPECT_TRUE(refused(cudaStreamWaitEvent(stream.handle, event.handle), "never recorded"));
+  EXPECT_TRUE(refused(cudaEventRecord(nullptr, stream.handle), "no such event"));
+  EXPECT_TRUE(refused(cudaSetDevice(2), "device 2 of 2"));
+  cudaSetDevice(1);
+  const Word elsewhere;
+  EXPECT_TRUE(
+      refused(cudaMemsetAsync(elsewhere.at, 1, 4, stream.handle), "is of device 0, the current one is 1"));
+  cudaSetDevice(0);
+  cudaStream_t gone = nullptr;
+  cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking);
+  cudaStreamDestroy(gone);
+  EXPECT_TRUE(refused(cudaStreamSynchronize(gone), "no such stream"));
+  cudaGetLastError();
+}
+
+/// The text of what was refused, "" if it was not.
+std::string text_of(ncclResult_t result) {
+  return result == ncclSuccess ? "" : ncclGetLastError(nullptr);
+}
+
+/// A communicator of one rank on device 0.
+class Nccl : public testing::Test {
+ protected:
+  void SetUp() override {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    ASSERT_EQ(ncclCommInitRank(&comm_, 1, id, 0), ncclSuccess);
+  }
+  void TearDown() override { EXPECT_EQ(ncclCommDestroy(comm_), ncclSuccess); }
+  std::string refusal(const void* from, void* to, std::size_t count, ncclDataType_t type = ncclFloat32) {
+    return text_of(ncclAllReduce(from, to, count, type, ncclSum, comm_, stream_.handle));
+  }
+
+  ncclComm_t comm_ = nullptr;
+  Stream stream_;
+  Word x_;
+};
+void expect_part(const std::string& part, const std::string& text) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST_F(Nccl, RefusesWrongMemory) {
+  EXPECT_EQ(refusal(x_.at, x_.at, 1), "");
+  std::array<float, 4> host{};
+  expect_part("not of any", refusal(host.data(), host.data(), 4));
+  expect_part("8 bytes at", refusal(x_.at, x_.at, 2));
+  cudaSetDevice(1);
+  const Word elsewhere;
+  cudaSetDevice(0);
+  expect_part("of device 1", refusal(elsewhere.at, elsewhere.at, 1));
+  float* all = nullptr;
+  cudaMalloc(&all, 16);
+  expect_part("overlap", refusal(all, all + 1, 2));
+  cudaFree(all);
+}
+
+TEST_F(Nccl, RefusesWrongHandles) {
+  expect_part("type 3", refusal(x_.at, x_.at, 1, static_cast<ncclDataType_t>(3)));
+  const auto reduce = [&](ncclComm_t comm, cudaStream_t stream) {
+    return text_of(ncclAllReduce(x_.at, x_.at, 1, ncclFloat32, ncclSum, comm, stream));
+  };
+  expect_part("no such communicator", reduce(nullptr, stream_.handle));
+  expect_part("no such communicator", reduce(reinterpret_cast<ncclComm_t>(&x_), stream_.handle));
+  expect_part("no such stream", reduce(comm_, reinterpret_cast<cudaStream_t>(&x_)));
+  cudaSetDevice(1);
+  expect_part("the communicator is of device 0", reduce(comm_, nullptr));
+  cudaSetDevice(0);
+  cudaGetLastError();
+}
+
+TEST_F(Nccl, RefusesAnEndBeforeTheSumsAreDone) {
+  const Late late;
+  EXPECT_EQ(refusal(x_.at, x_.at, 1), "");
+  expect_part("1 sums are not done", text_of(ncclCommDestroy(comm_)));
+  cudaStreamSynchronize(stream_.handle);
+}
+
+TEST_F(Nccl, FindsMemoryThatWasFreedTooEarly) {
+  const Late late;
+  float* memory = nullptr;
+  cudaMalloc(&memory, 4);
+  EXPECT_EQ(refusal(memory, memory, 1), "");
+  cudaFreeAsync(memory, nullptr);  // not on the stream that sums
+  EXPECT_NE(cudaStreamSynchronize(stream_.handle), cudaSuccess);
+  ncclResult_t error = ncclSuccess;
+  EXPECT_EQ(ncclCommGetAsyncError(comm_, &error), ncclSuccess);
+  EXPECT_EQ(error, ncclInvalidArgument);
+  cudaGetLastError();
+}
+
+/// What each of two ranks, threads of their own, is told; the devices are theirs.
+template <class F>
+std::vector<std::string> two_ranks(std::array<int, 2> devices, F&& body) {
+  ncclUniqueId id;
+  ncclGetUniqueId(&id);
+  std::vector<std::string> texts(2);
+  const auto run = [&](int rank) {
+    cudaSetDevice(devices[static_cast<std::size_t>(rank)]);
+    ncclComm_t comm = nullptr;
+    std::string& text = texts[static_cast<std::size_t>(rank)];
+    text = text_of(ncclCommInitRank(&comm, 2, id, rank));
+    if (text.empty()) text = body(comm, rank);
+    if (comm) ncclCommDestroy(comm);
+  };
+  std::thread other(run, 1);
+  std::thread(run, 0).join();
+  other.join();
+  return texts;
+}
+
+TEST(NcclRanks, Sum) {
+  const auto texts = two_ranks({0, 1}, [](ncclComm_t comm, int rank) {
+    constexpr std::size_t n = 40000;  // several pieces
+    std::vector<float> values(n);
+    for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<float>(i + static_cast<std::size_t>(rank));
+    float* x = nullptr;
+    cudaMalloc(&x, n * sizeof *x);
+    cudaMemcpy(x, values.data(), n * sizeof *x, cudaMemcpyHostToDevice);
+    std::string text = text_of(ncclAllReduce(x, x, n, ncclFloat32, ncclSum, comm, nullptr));
+    cudaMemcpy(values.data(), x, n * sizeof *x, cudaMemcpyDeviceToHost);
+    cudaFree(x);
+    for (std::size_t i = 0; i < n; ++i)
+      if (values[i] != static_cast<float>(2 * i + 1)) text += "wrong";
+    return text;
+  });
+  EXPECT_EQ(texts, (std::vector<std::string>{"", ""}));
+}
+
+TEST(NcclRanks, AreToldThatTheyDiffer) {
+  const auto texts = two_ranks({0, 1}, [](ncclComm_t comm, int rank) {
+    const Word x;
+    return text_of(ncclAllReduce(x.at, x.at, rank == 0 ? 1 : 2, rank == 0 ? ncclFloat32 : ncclBfloat16,
+                                 ncclSum, comm, nullptr));
+  });
+  for (const std::string& text : texts) expect_part("of type 7", text);
+}
+
+TEST(NcclRanks, MustHaveTheirOwnDevices) {
+  for (const std::string& text : two_ranks({1, 1}, [](ncclComm_t, int) { return std::string("joined"); }))
+    expect_part("Duplicate GPU detected: ranks 0 and 1 both on CUDA device 0000:01:00.0", text);
+}
+
+TEST(Leaks, EndTheProgramWithAnError) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto leave_event = [] {
+    cudaEvent_t event = nullptr;
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    std::exit(0);
+  };
+  EXPECT_EXIT(leave_event(), testing::ExitedWithCode(1), "1 events were not destroyed");
+  const auto leave_communicator = [] {
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    ncclGetUniqueId(&id);
+    ncclCommInitRank(&comm, 1, id, 0);
+    std::exit(0);
+  };
+  EXPECT_EXIT(leave_communicator(), testing::ExitedWithCode(1), "1 NCCL communicators were not destroyed");
+}
+
+}  // namespace

@@ -1,0 +1,166 @@
+// Sums of GPU memory over the ranks, by NCCL or through the processors' memory (SSN_SUM). Skipped where the
+// ranks have no GPU each.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "autograd/ops.h"
+#include "runtime/config.h"
+#include "runtime/device_sum.h"
+#include "runtime/error.h"
+#include "tests/mpi/ranks.h"
+
+namespace ssn {
+namespace {
+
+/// Every rank has its GPU, the same one in all tests.
+class DeviceSums : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      test_comm().use_device(Device::cuda);
+    } catch (const UsageError& e) {
+      GTEST_SKIP() << e.what();
+    }
+  }
+};
+
+/// Integers that floats hold exactly, different on every rank, at every index and in every round.
+double integer(int rank, std::int64_t index, int round) {
+  return static_cast<double>((index * 7 + rank * 131 + round * 17) % 4099 - 2048);
+}
+
+template <class T>
+Tensor values(std::int64_t n, int round) {
+  const Tensor t = Tensor::empty(Shape{n}, dtype_of<T>);
+  for (std::int64_t i = 0; i < n; ++i) t.data<T>()[i] = static_cast<T>(integer(test_comm().rank(), i, round));
+  return t;
+}
+
+/// The first element that is not `scale` times the sum over the ranks, −1 if there is none.
+template <class T>
+std::int64_t first_wrong(const Tensor& sum, int round, double scale = 1) {
+  const Tensor host = sum.to(Device::cpu);
+  for (std::int64_t i = 0; i < host.size(); ++i) {
+    double expected = 0;
+    for (int r = 0; r < test_comm().size(); ++r) expected += scale * integer(r, i, round);
+    if (!(host.data<T>()[i] == static_cast<T>(expected))) return i;
+  }
+  return -1;
+}
+
+template <class T>
+void sum_all_sizes() {
+  Comm& comm = test_comm();
+  for (const std::int64_t n : {0, 1, 33, 16384, 100003}) {
+    const Tensor t = values<T>(n, 1).to(Device::cuda);
+    const SumHandle handle = comm.start_sum(t);
+    EXPECT_EQ(handle.bytes, comm.size() > 1 ? n * static_cast<std::int64_t>(sizeof(T)) : 0);
+    comm.wait(handle);
+    EXPECT_EQ(first_wrong<T>(t, 1), -1) << n;
+  }
+}
+TEST_F(DeviceSums, AnySizeF32) {
+  sum_all_sizes<float>();
+}
+TEST_F(DeviceSums, AnySizeF64) {
+  sum_all_sizes<double>();
+}
+
+/// What was queued before is summed, what is queued after the wait sees the sums.
+TEST_F(DeviceSums, LieBetweenTheWorkAroundThem) {
+  constexpr std::int64_t n = 4096, kParts = 5;
+  for (int round = 0; round < 3; ++round) {
+    const Tensor given = values<float>(n * kParts, round).to(Device::cuda);
+    const Tensor all = Tensor::zeros(Shape{n * kParts}, DType::f32, Device::cuda);
+    for (std::int64_t part = 0; part < kParts; ++part) {
+      const Tensor sum = all.slice(part * n, Shape{n});
+      sum.copy_from(given.slice(part * n, Shape{n}));
+      const Tensor doubled = add(Var::constant(sum), Var::constant(sum)).value();
+      sum.copy_from(doubled);
+      test_comm().start_sum(sum);
+    }
+    test_comm().wait_all();
+    const Tensor later = add(Var::constant(all), Var::constant(all)).value();
+    EXPECT_EQ(first_wrong<float>(all, round, 2), -1) << round;
+    EXPECT_EQ(first_wrong<float>(later, round, 4), -1) << round;
+  }
+}
+
+TEST_F(DeviceSums, HaveTheSameBitsOnAllRanksEveryTime) {
+  Comm& comm = test_comm();
+  constexpr std::int64_t n = 1000;
+  std::vector<std::byte> first;
+  for (int round = 0; round < 2; ++round) {
+    const Tensor x = values<float>(n, 3);
+    for (std::int64_t i = 0; i < n; ++i) x.data<float>()[i] /= static_cast<float>(3 + comm.rank());
+    const Tensor t = x.to(Device::cuda);
+    comm.wait(comm.start_sum(t));
+    const Tensor host = t.to(Device::cpu);
+    const std::vector<std::byte> all = comm.allgather(std::as_bytes(host.span<float>()));
+    for (int r = 0; r < comm.size(); ++r)
+      EXPECT_EQ(
+          std::memcmp(all.data() + static_cast<std::size_t>(r) * host.bytes(), host.raw(), host.bytes()), 0);
+    if (round == 1) EXPECT_EQ(all, first);
+    first = all;
+  }
+}
+
+TEST_F(DeviceSums, SayWhatTheyAre) {
+  Comm& comm = test_comm();
+  const bool nccl = comm.size() > 1 && comm.sums_on(Device::cuda);
+  const char* wanted = std::getenv("SSN_SUM");
+  if (comm.size() > 1) EXPECT_EQ(nccl, build::has_nccl && wanted == nullptr);
+  EXPECT_EQ(comm.sums_beside(Device::cuda), nccl);
+  if (nccl) EXPECT_FALSE(comm.sums_as_tree(Device::cuda));
+}
+
+TEST_F(DeviceSums, MixWithSumsOfTheProcessorsMemory) {
+  Comm& comm = test_comm();
+  const Tensor device = values<float>(5000, 1).to(Device::cuda), host = values<float>(7000, 2);
+  comm.start_sum(device);
+  comm.start_sum(host);
+  comm.wait_all();
+  EXPECT_EQ(first_wrong<float>(device, 1), -1);
+  EXPECT_EQ(first_wrong<float>(host, 2), -1);
+}
+
+/// NCCL itself, with what one GPU can show of it.
+TEST_F(DeviceSums, OfOneRankByNccl) {
+  if constexpr (build::has_nccl) {
+    if (test_comm().size() > 1) return;
+    const std::unique_ptr<DeviceSum> sum = make_nccl_sum(test_comm());
+    const Tensor t = values<float>(100003, 1).to(Device::cuda);
+    sum->start(t.raw(), t.size(), DType::f32);
+    sum->wait();
+    EXPECT_EQ(first_wrong<float>(t, 1), -1);
+  }
+}
+
+/// CUDA_VISIBLE_DEVICES says how many there are.
+TEST(Devices, AreOneARankOrRefusedOnAllRanks) {
+  if (!build::cuda_on_host) GTEST_SKIP() << "depends on the machine";
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const std::string list = visible ? visible : "0";
+  const auto devices = list.empty() ? 0 : 1 + std::count(list.begin(), list.end(), ',');
+  const char* own = std::getenv("SSN_TEST_OWN_DEVICES");
+  std::string message;
+  try {
+    test_comm().use_device(Device::cuda);
+  } catch (const UsageError& e) {
+    message = e.what();
+  }
+  if (own || devices >= test_comm().size())
+    EXPECT_EQ(message, "");
+  else if (devices == 0)
+    EXPECT_NE(message.find("rank 0 sees no CUDA device"), std::string::npos) << message;
+  else
+    EXPECT_NE(message.find(fmt::format("ranks 0 and {} would share the CUDA device 0000:00:00.0: of their "
+                                       "machine's devices they see {}.",
+                                       devices, devices)),
+              std::string::npos)
+        << message;
+}
+
+}  // namespace
+}  // namespace ssn
