@@ -19,7 +19,7 @@ Comm* g_comm = nullptr;
 /// call.
 class Watchdog : public testing::EmptyTestEventListener {
  public:
-  static constexpr std::chrono::seconds kLimit{60};
+  static constexpr std::chrono::seconds kLimit{150};
 
   void OnTestStart(const testing::TestInfo& info) override {
     set(fmt::format("{}.{}", info.test_suite_name(), info.name()));
