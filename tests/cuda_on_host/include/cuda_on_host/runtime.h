@@ -109,9 +109,10 @@ cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void**
   }
   (std::index_sequence_for<P...>{});
   return cuda_on_host::launch(shape, [=] {
-    const auto here =
-        values;  // arguments are read on the launching thread's stack, as the race check expects
-    return cuda_on_host::run_grid(shape, [&] { std::apply(kernel, here); });
+    // The threads read them on the launching thread's stack: the race check takes other memory for global.
+    const auto call = kernel;
+    const auto arguments_now = values;
+    return cuda_on_host::run_grid(shape, [&] { std::apply(call, arguments_now); });
   });
 }
 template <class... P>
