@@ -280,6 +280,10 @@ TEST(DataParallel, AllRanksFailAlike) {
   EXPECT_NE(message.find("[write] the disk is full"), std::string::npos) << message;
   const SharedDirectory dir("parts");
   EXPECT_THROW(train(comm, small_run({"--out", dir / "run", "--micro-batches", "13"})), UsageError);
+  // Rank 0 cannot write the checkpoint, which it finds out beside the training.
+  if (comm.rank() == 0) std::filesystem::create_directories(dir / "full/checkpoint.h5.partial/taken");
+  comm.barrier();
+  EXPECT_THROW(train(comm, small_run({"--out", dir / "full", "--save-every", "1"})), Error);
   if (comm.size() == 1) return;
   const char* epochs = comm.rank() == 0 ? "1" : "2";
   EXPECT_THROW(train(comm, small_run({"--out", dir / "run", "--epochs", epochs})), UsageError);
