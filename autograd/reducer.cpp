@@ -42,7 +42,7 @@ void Reducer::start(FlatRange range) {
 }
 
 std::int64_t Reducer::least_part() const {
-  if (!options_.overlap || !comm_.sums_beside(parameters_.gradients().device())) return std::numeric_limits<std::int64_t>::max();
+  if (!options_.overlap || !comm_.sums_beside(parameters_.device())) return std::numeric_limits<std::int64_t>::max();
   return options_.bucket / static_cast<std::int64_t>(size_of(parameters_.dtype()));
 }
 

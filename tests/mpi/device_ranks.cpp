@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "autograd/ops.h"
+#include "autograd/reducer.h"
 #include "runtime/config.h"
 #include "runtime/device_sum.h"
 #include "runtime/error.h"
@@ -123,6 +124,30 @@ TEST_F(DeviceSums, MixWithSumsOfTheProcessorsMemory) {
   comm.wait_all();
   EXPECT_EQ(first_wrong<float>(device, 1), -1);
   EXPECT_EQ(first_wrong<float>(host, 2), -1);
+}
+
+/// A step's gradient, a group and the rest, in buckets that hold one or both.
+TEST_F(DeviceSums, OfAGradientInBuckets) {
+  for (const std::int64_t bucket : {1, 1 << 20}) {
+    Parameters parameters(DType::f32, Device::cuda);
+    for (const auto& [name, section] : {std::pair{"g", Section::group}, {"b", Section::ordinary}})
+      parameters.add(name, Shape{1000}, section, false, [](std::int64_t) { return 0.0; });
+    parameters.build();
+    Reducer reducer(test_comm(), parameters, {.bucket = bucket});
+    for (int step = 0; step < 2; ++step) {
+      for (const Parameters::Entry& e : parameters.entries()) {
+        parameters.gradients()
+            .slice(e.range.first, Shape{e.range.size})
+            .copy_from(values<float>(e.range.size, step));
+        if (e.section == Section::group) reducer.complete(e.range);
+      }
+      EXPECT_EQ(reducer.finish(), std::nullopt);
+      for (const Parameters::Entry& e : parameters.entries()) {
+        const Tensor sum = parameters.gradients().slice(e.range.first, Shape{e.range.size});
+        EXPECT_EQ(first_wrong<float>(sum, step), -1) << e.name << ", step " << step;
+      }
+    }
+  }
 }
 
 /// NCCL itself, with what one GPU can show of it.
