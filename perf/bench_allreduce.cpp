@@ -169,8 +169,9 @@ int run(Comm& comm, const std::vector<std::string>& arguments) {
               "one rank has nothing to sum: start several, as by mpirun -n 2 --bind-to none bench_allreduce");
   if (comm.rank() == 0 && !s.json)
     fmt::print("# {}, {} threads each\n{:>12} {:>12} {:>7} {:>5} {:>17} {:>10} {:>8} {:>8} {:>7} {:>6}\n",
-               comm.text(), num_threads(), "# size (B)", "count", "type", "op", "way", "time (us)", "algbw",
-               "busbw", "times", "#wrong");
+               s.device == "cpu" ? comm.text() : fmt::format("{} ranks, GPU memory", comm.size()),
+               num_threads(), "# size (B)", "count", "type", "op", "way", "time (us)", "algbw", "busbw",
+               "times", "#wrong");
   std::int64_t all_wrong = 0;
   const std::vector<Way> ways = ways_of(comm, s);
   for (std::int64_t bytes = s.min / 4 * 4; bytes <= s.max; bytes *= s.factor)
