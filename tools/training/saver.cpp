@@ -1,10 +1,14 @@
 #include "tools/training/saver.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
+#include <span>
 
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/parallel.h"
 #include "runtime/trace.h"
 #include "tools/training/metrics.h"
 
@@ -61,13 +65,29 @@ Saver::~Saver() {
 }
 
 void Saver::copy(const Archive& archive) {
+  struct Piece {
+    char* to;
+    const char* from;
+    std::size_t bytes;
+  };
+  std::vector<Piece> pieces;  // small enough for all threads to have their share
+  constexpr std::size_t kPiece = 1 << 20;
   std::erase_if(snapshot_.tensors, [&](const auto& entry) { return !archive.tensors.contains(entry.first); });
   for (const auto& [name, tensor] : archive.tensors) {
     Tensor& mine = snapshot_.tensors[name];
     if (!mine || mine.shape() != tensor.shape() || mine.dtype() != tensor.dtype())
       mine = Tensor::empty(tensor.shape(), tensor.dtype());
-    mine.copy_from(tensor);
+    if (tensor.device() != Device::cpu) mine.copy_from(tensor);
+    const std::size_t bytes = tensor.device() == Device::cpu ? tensor.bytes() : 0;
+    for (std::size_t at = 0; at < bytes; at += kPiece)
+      pieces.push_back({static_cast<char*>(mine.raw()) + at, static_cast<const char*>(tensor.raw()) + at,
+                        std::min(kPiece, bytes - at)});
   }
+  parallel_for(std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (const Piece& piece :
+         std::span(pieces).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)))
+      std::memcpy(piece.to, piece.from, piece.bytes);
+  });
   snapshot_.attributes = archive.attributes;
 }
 
