@@ -364,6 +364,15 @@ class References(Sandbox):
         self.assertIn("epochs follow from runs that are missing", self.run_it("--dry-run"))
 
 
+    def test_damaged_measurements(self):
+        self.write(REFERENCES)
+        self.run_it("--only", "shared")
+        path = self.directory("shared", "seed-0") / "metrics.jsonl"
+        for text in ("", "no", "[]", "{}", '{"seconds": "a"}', '{"seconds": null}', '{"seconds": 1}\n{"sec'):
+            path.write_text(text)
+            self.assertIn("metrics.jsonl does not hold an epoch a line", self.run_it(code=2))
+
+
 class Report(Sandbox):
     def test_table_and_csv(self):
         self.write(PLAIN)

@@ -169,6 +169,8 @@ class Curves(Sandbox):
             "metrics.jsonl has no finished epoch",
             self.run_it("curves", self.write("a/metrics.jsonl", "").parent, out, code=2),
         )
+        odd = self.write("a/metrics.jsonl", '{"epoch":1,"train_loss":[2]}').parent
+        self.assertIn("train_loss is [2], expected a number", self.run_it("curves", odd, out, code=2))
         self.assertIn("No such file", self.run_it("curves", self.place / "none", out, code=2))
 
 

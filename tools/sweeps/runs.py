@@ -101,8 +101,14 @@ class Run:
 
     def epoch_seconds(self):
         """Of the fastest epoch, evaluations not counted: other programs only slow it down."""
-        lines = (self.directory / "metrics.jsonl").read_text().splitlines()
-        return min(json.loads(line)["seconds"] for line in lines)
+        path = self.directory / "metrics.jsonl"
+        try:
+            return min(float(json.loads(line)["seconds"]) for line in path.read_text().splitlines())
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{path} does not hold an epoch a line, each with its seconds ({error}): "
+                f"remove {self.directory} to run this again"
+            ) from None
 
     def seconds(self):
         """Of the training, without evaluations, and of the search for groups, if it was this call's."""
