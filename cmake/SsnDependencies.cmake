@@ -20,6 +20,14 @@ if(NOT TARGET hdf5::hdf5)
   target_link_libraries(hdf5::hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 endif()
 
+# The package's own CMake file asks for programs of other packages.
+if(NOT TARGET zip::zip)
+  find_library(ZIP_LIBRARY zip REQUIRED)
+  find_path(ZIP_INCLUDE_DIR zip.h REQUIRED)
+  add_library(zip::zip UNKNOWN IMPORTED)
+  set_target_properties(zip::zip PROPERTIES IMPORTED_LOCATION ${ZIP_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${ZIP_INCLUDE_DIR})
+endif()
+
 # The package's own CMake file asks for OpenCL headers that nothing here needs.
 if(NOT TARGET dnnl::dnnl)
   find_library(DNNL_LIBRARY dnnl REQUIRED)

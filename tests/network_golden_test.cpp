@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "layers/models/torch_names.h"
 #include "layers/models/zoo.h"
 #include "runtime/config.h"
 #include "runtime/hdf5_file.h"
@@ -49,21 +50,23 @@ NetworkInput input_of(const Hdf5File& file, DType dtype) {
   return input;
 }
 
-/// A network without sharing, its values and gradients by the names that its layers asked for.
+/// A network without sharing, its values and gradients by PyTorch's names.
 class NamedNetwork {
  public:
   NamedNetwork(const Hdf5File& file, DType dtype)
       : parameters(dtype), weights_(parameters, {.budget = Budget::parse("dense")}) {
+    const auto name = file.attribute<std::string>("", "network");
     const NetworkSize size{file.attribute<double>("", "size_width"),
                            static_cast<int>(file.attribute<std::int64_t>("", "size_removed"))};
-    network =
-        make_network(file.attribute<std::string>("", "network"), task_of(file), {weights_, parameters}, size);
+    network = make_network(name, task_of(file), {weights_, parameters}, size);
     weights_.build();
     parameters.build();
     for (const PlannedLayer& layer : weights_.plan().layers)
-      leaves[layer.name] = {parameters.entry(fmt::format("group{}", layer.group)).leaf, layer.shape};
+      leaves[torch_name(name, layer.name)] = {parameters.entry(fmt::format("group{}", layer.group)).leaf,
+                                              layer.shape};
     for (const Parameters::Entry& e : parameters.entries())
-      if (e.section != Section::group) leaves[e.name] = {e.leaf, e.shape};
+      if (e.section != Section::group) leaves[torch_name(name, e.name)] = {e.leaf, e.shape};
+    for (const Parameters::Buffer& b : parameters.buffers()) statistics[torch_name(name, b.name)] = b.tensor;
   }
 
   void load(const Hdf5File& file) {
@@ -95,6 +98,7 @@ class NamedNetwork {
   Parameters parameters;
   std::unique_ptr<Network> network;
   std::map<std::string, Leaf> leaves;
+  std::map<std::string, Tensor> statistics;
   Var logits, loss;
 
  private:
@@ -127,8 +131,8 @@ TEST_P(Networks, TrainAsInPyTorch) {
   const double tolerance = dtype == DType::f64 ? 1e-6 : 1e-4;
   EXPECT_TRUE(close(values_of(ours.logits.value()), read(file, "out/logits"), tolerance));
   EXPECT_TRUE(close(values_of(ours.loss.value()), read(file, "out/loss"), tolerance));
-  for (const Parameters::Buffer& b : ours.parameters.buffers())
-    EXPECT_TRUE(close(values_of(b.tensor), read(file, "statistics/" + b.name), tolerance)) << b.name;
+  for (const auto& [statistic, value] : ours.statistics)
+    EXPECT_TRUE(close(values_of(value), read(file, "statistics/" + statistic), tolerance)) << statistic;
   double largest = 0;
   for (const std::string& leaf : names) largest = scale_of(read(file, "gradients/" + leaf), largest);
   for (const auto& [leaf, value] : ours.leaves) {

@@ -151,7 +151,7 @@ TEST(Optimizing, EvalAndExportUseTheAverages) {
   const nlohmann::json without = train_small({"--out", dir / "without"});
   EXPECT_GT(std::abs(without["test_loss"].get<double>() - trained["test_loss"].get<double>()), 1e-3);
 
-  output_of(export_weights, {dir / "run/checkpoint.h5", dir / "weights.h5"});
+  output_of(export_weights, {dir / "run/checkpoint.h5", dir / "weights.h5", "--names", "own"});
   const Archive run = load_checkpoint(dir / "run/checkpoint.h5"), out = load_checkpoint(dir / "weights.h5");
   int compared = 0;
   for (const auto& [name, tensor] : out.tensors) {

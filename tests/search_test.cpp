@@ -1,4 +1,4 @@
-// Learning which layers share parameters: ssn map, ssn train --mapping learned and FILE, and ssn export.
+// Learning which layers share parameters: ssn map, ssn train --mapping learned and FILE.
 #include "tools/training/search.h"
 
 #include <gtest/gtest.h>
@@ -295,57 +295,6 @@ TEST(MappingFile, RefusesWhatIsWrong) {
   write_file(file, right.dump());
   EXPECT_TRUE(
       has(refusal(train, small_run({"--mapping", file, "--groups", "2", "--out", dir / "run"})), "2"));
-}
-
-TEST(Export, ADenseNetworkWithTheWeightsIsTheSame) {
-  const TemporaryDirectory dir("export");
-  output_of(train, small_run({"--out", dir / "run", "--budget", "10%", "--weights", "lean"}));
-  const std::string checkpoint = dir / "run/checkpoint.h5", file = dir / "weights.h5";
-  const Json printed = Json::parse(output_of(export_weights, {checkpoint, file, "--json"}));
-  EXPECT_EQ(printed["file"], file);
-  const Archive archive = load_checkpoint(file);
-  EXPECT_FALSE(archive.tensors.contains("parameters/group0"));
-  EXPECT_TRUE(archive.attributes.contains("plan") && archive.attributes.contains("config"));
-
-  SoloComm comm;
-  TrainConfig config = stored_config(load_checkpoint(checkpoint), checkpoint);
-  config.budget = "dense";
-  Model dense(config, stored_facts(archive).input, Device::cpu);
-  dense.build(comm);
-  const std::vector<PlannedLayer>& layers = dense.plan().layers;
-  EXPECT_EQ(printed["weights"], layers.size());
-  for (const PlannedLayer& layer : layers) {
-    const Tensor& weight = archive.tensor("weights/" + layer.name);
-    ASSERT_EQ(weight.shape(), layer.shape) << layer.name;
-    const Tensor& own = dense.parameters.entry(fmt::format("group{}", layer.group)).leaf.value();
-    own.copy_from(weight.view(own.shape()));
-  }
-  for (const Parameters::Entry& entry : dense.parameters.entries())
-    if (entry.section == Section::ordinary)
-      entry.leaf.value().copy_from(archive.tensor("parameters/" + entry.name));
-  for (const Parameters::Buffer& buffer : dense.parameters.buffers())
-    buffer.tensor.copy_from(archive.tensor("statistics/" + buffer.name));
-  dense.parameters.values_changed();
-  const Dataset dataset = load_dataset(config.data, {.seed = 5, .facts = stored_facts(archive)});
-  const Metrics metrics = evaluate(comm, dense, Loader(dataset.test, {.batch = 128, .training = false}));
-  const Json measured = Json::parse(output_of(eval, {checkpoint, "--json", "--quiet", "--threads", "1"}));
-  EXPECT_EQ(measured["test_loss"], rounded(metrics.loss()));
-  EXPECT_EQ(measured["test_error1"], rounded(metrics.error1()));
-}
-
-TEST(Export, RefusesToReplaceAFile) {
-  const TemporaryDirectory dir("export_wrong");
-  output_of(train, small_run({"--out", dir / "run", "--stop-after", "1"}));
-  const std::string checkpoint = dir / "run/checkpoint.h5", file = dir / "weights.h5";
-  write_file(file, "mine");
-  EXPECT_TRUE(has(refusal(export_weights, {checkpoint, file}), "is there already"));
-  EXPECT_EQ(file_text(file), "mine");
-  output_of(export_weights, {checkpoint, file, "--overwrite"});
-  EXPECT_NE(file_text(file), "mine");
-  EXPECT_TRUE(
-      has(refusal(export_weights, {checkpoint, checkpoint, "--overwrite"}), "is the checkpoint itself"));
-  EXPECT_TRUE(has(refusal(export_weights, {dir / "none.h5", dir / "out.h5"}), "none.h5"));
-  EXPECT_FALSE(fs::exists(dir / "out.h5"));
 }
 
 }  // namespace

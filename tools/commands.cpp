@@ -51,6 +51,7 @@ constexpr Command kCommands[] = {
     {"eval", "measure a checkpoint on a test set", eval},
     {"inspect", "show what a checkpoint holds", inspect},
     {"export", "write a checkpoint's weights as its layers use them, for other programs", export_weights},
+    {"import", "make a checkpoint of weights from elsewhere, shared ones by fitting", import_weights},
     {"profile", "time training steps under several budgets, phase by phase", profile},
     {"simulate", "predict such steps on more ranks and other networks", simulate},
     {"pack", "put the files of a folder of images together into a few large ones", pack},

@@ -19,6 +19,7 @@ int map(Comm& comm, const Arguments& arguments);
 int pack(Comm& comm, const Arguments& arguments);
 int profile(Comm& comm, const Arguments& arguments);
 int simulate(Comm& comm, const Arguments& arguments);
+int import_weights(Comm& comm, const Arguments& arguments);
 int export_weights(Comm& comm, const Arguments& arguments);
 
 /// The command that the first argument names, with the others.

@@ -3,30 +3,57 @@
 #include "runtime/log.h"
 #include "runtime/parallel.h"
 #include "tools/commands.h"
+#include "tools/exchange/logits.h"
 #include "tools/training/trainer.h"
 
 namespace ssn {
+namespace {
 
-int eval(Comm& comm, const Arguments& arguments) {
-  std::string path, data, device = "auto";
+struct EvalCommand {
+  std::string path, data, logits, device = "auto";
   std::int64_t batch = 128, threads = 0, decoders = 0;
   bool json = false, quiet = false, skip_bad = false;
-  Options options("ssn eval", "Measures a checkpoint on a test set.",
-                  "ssn eval runs/mine/checkpoint.h5 --data cifar10:DIR");
-  options.positional("CKPT", path, "the checkpoint to measure")
-      .add("data", data, "NAME[:PATH]", "data set")
-      .show_default("the one it was trained on")
-      .add("batch", batch, "N", "samples at a time, over all ranks", between(1, 1 << 30))
-      .add("device", device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
-      .add("threads", threads, "N", "threads of each rank", between(0, kMostThreads))
-      .show_default("OMP_NUM_THREADS, or the rank's share of the cores");
-  add_reading_options(options, decoders, skip_bad);
-  options.add("json", json, "print the result as one JSON object")
-      .flag_only()
-      .add("quiet", quiet, "nothing but the result and warnings")
-      .flag_only();
+  Options options{"ssn eval", "Measures a checkpoint on a test set.",
+                  "ssn eval runs/mine/checkpoint.h5 --data cifar10:DIR"};
+
+  EvalCommand() {
+    options.positional("CKPT", path, "the checkpoint to measure")
+        .add("data", data, "NAME[:PATH]", "data set")
+        .show_default("the one it was trained on")
+        .add("logits", logits, "FILE",
+             "write what the network read and gave, as HDF5: inputs, logits and labels, all in memory first; "
+             "on one rank")
+        .add("batch", batch, "N", "samples at a time, over all ranks", between(1, 1 << 30))
+        .add("device", device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
+        .add("threads", threads, "N", "threads of each rank", between(0, kMostThreads))
+        .show_default("OMP_NUM_THREADS, or the rank's share of the cores");
+    add_reading_options(options, decoders, skip_bad);
+    options.add("json", json, "print the result as one JSON object")
+        .flag_only()
+        .add("quiet", quiet, "nothing but the result and warnings")
+        .flag_only();
+  }
+};
+
+Metrics measure(Comm& comm, Model& model, const Loader& loader, const std::string& logits) {
+  if (logits.empty()) return evaluate(comm, model, loader);
+  LogitsFile file;
+  const Metrics metrics = evaluate(comm, model, loader, 1,
+                                   [&](const Batch& batch, const Tensor& given) { file.add(batch, given); });
+  file.write(logits);
+  return metrics;
+}
+
+}  // namespace
+
+int eval(Comm& comm, const Arguments& arguments) {
+  EvalCommand command;
+  auto& [path, data, logits, device, batch, threads, decoders, json, quiet, skip_bad, options] = command;
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
   set_log({.rank = comm.rank(), .quiet = quiet});
+  check_usage(logits.empty() || comm.size() == 1, "eval", "--logits: one rank writes them, found {}",
+              comm.size());
+  if (!logits.empty()) check_output(comm, logits, true);
 
   const Archive archive = load_checkpoint(path);
   TrainConfig config = stored_config(archive, path);
@@ -45,8 +72,8 @@ int eval(Comm& comm, const Arguments& arguments) {
                                               .skip_bad = skip_bad});
   check_usage(dataset.facts.input == input, "eval", "the network reads {}, {} has {}", input.text(), data,
               dataset.facts.input.text());
-  const Loader loader(dataset.test, {.batch = batch, .training = false});
-  const Metrics metrics = evaluate(comm, model, loader);
+  const Metrics metrics =
+      measure(comm, model, Loader(dataset.test, {.batch = batch, .training = false}), logits);
   const std::int64_t replaced = count_replaced(comm, dataset);
   if (json) {
     const nlohmann::ordered_json out = {{"network", config.model},

@@ -3,6 +3,7 @@
 #include "runtime/log.h"
 #include "runtime/trace_file.h"
 #include "tools/commands.h"
+#include "tools/exchange/take_weights.h"
 #include "tools/training/alike.h"
 #include "tools/training/search.h"
 #include "tools/training/trainer.h"
@@ -34,6 +35,8 @@ struct TrainCommand {
 void take_up(TrainCommand& command, const Arguments& arguments) {
   const std::string path = find_checkpoint(command.run.resume);
   command.checkpoint = load_checkpoint(path);
+  check_usage(command.checkpoint->attributes.contains("trainer/epoch"), "train",
+              "--resume: {} holds no training to go on with: start one from it with --init", path);
   command.options.read_text(command.checkpoint->attribute<std::string>("config"), path);
   const OptionValues before = command.options.values();
   command.options.parse(arguments);
@@ -208,6 +211,17 @@ Json memory_json(Comm& comm, const Memory& memory) {
           {"process_peak", most(process_peak())}};
 }
 
+/// --init
+void start_from_weights(Comm& comm, Model& model, const TrainConfig& config) {
+  on_root(comm, [&] {
+    const Taken taken = take_weights(model, config.model, config.init, WeightLayout::oihw);
+    info("{}", text(taken, model.plan(), config.init));
+  });
+  comm.broadcast(model.parameters.values());
+  for (const Parameters::Buffer& buffer : model.parameters.buffers()) comm.broadcast(buffer.tensor);
+  model.parameters.values_changed();
+}
+
 /// Returns the seconds it took.
 double search(Comm& comm, TrainConfig& config, const Dataset& dataset, const Samples& set,
               const RunDirectory& directory) {
@@ -267,6 +281,7 @@ int train(Comm& comm, const Arguments& arguments) {
   describe(comm, config, *model);
   const Memory memory = plan_memory(config, size, std::move(recompute));
   model->build(comm);
+  if (!checkpoint && !config.init.empty()) start_from_weights(comm, *model, config);
   const std::string config_text = options.to_toml();
   Trainer trainer(comm, *model,
                   {config, dataset, split.rest, split.held_out, memory.recompute, &directory, config_text,

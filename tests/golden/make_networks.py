@@ -4,13 +4,12 @@
     /usr/bin/python3 make_networks.py [NAME...]
 
 Made by hand, with PyTorch 1.13 and torchvision 0.14. The networks are torchvision's own classes, cut to a
-NetworkSize: every inner count of channels times `width`, `removed` blocks fewer in each stage; transformers are
-written out, without dropout.
+NetworkSize: every inner count of channels times `width`, `removed` blocks fewer in each stage; transformers are those of
+../reference_networks.py, without dropout.
 """
 import functools
 import math
 import os
-import re
 import sys
 
 import h5py
@@ -18,6 +17,9 @@ import numpy as np
 import torch
 import torchvision
 from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from reference_networks import Albert, Bert  # noqa: E402
 
 
 class Size:
@@ -50,21 +52,7 @@ def narrow(module, size, keep):
         setattr(module, name, new)
 
 
-def parameters_of(model, rename):
-    """(our name, parameter) of each; a weight has its layer's name, a norm's is called gain."""
-    result = []
-    for path, module in model.named_modules():
-        for leaf, parameter in module.named_parameters(recurse=False):
-            ours = rename(path)
-            if leaf != "weight":
-                ours += "." + leaf
-            elif isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
-                ours += ".gain"
-            result.append((ours, parameter))
-    return result
-
-
-def write(name, attributes, model, rename, inputs, labels):
+def write(name, attributes, model, inputs, labels):
     """One step of `model`, which maps a batch to logits, in float64 from values that float32 holds exactly."""
     for parameter in model.parameters():
         if parameter.dim() == 1:
@@ -89,13 +77,12 @@ def write(name, attributes, model, rename, inputs, labels):
         dataset("in/labels", labels)
         dataset("out/logits", logits.detach().numpy())
         dataset("out/loss", np.array([loss.item()]))
-        for ours, parameter in parameters_of(model, rename):
-            dataset("parameters/" + ours, parameter.detach().numpy())
-            dataset("gradients/" + ours, parameter.grad.numpy())
+        for key, parameter in model.named_parameters():
+            dataset("parameters/" + key, parameter.detach().numpy())
+            dataset("gradients/" + key, parameter.grad.numpy())
         for key, value in model.named_buffers():
             if "running" in key:
-                module, leaf = key.rsplit(".", 1)
-                dataset(f"statistics/{rename(module)}.{leaf}", value.numpy())
+                dataset("statistics/" + key, value.numpy())
     print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, loss {loss.item():.4f}, "
           f"{os.path.getsize(path) / 1e3:.0f} KB")
 
@@ -108,10 +95,10 @@ def labels(n, classes):
     return np.random.randint(0, classes, n).astype(np.int32)
 
 
-def image_network(name, network, model, rename, batch, height, width, classes, size):
+def image_network(name, network, model, batch, height, width, classes, size):
     write(name, {"network": network, "channels": 3, "height": height, "width": width, "classes": classes,
                  "size_width": size.width, "size_removed": size.removed},
-          model, rename, {"images": images(batch, height, width)}, labels(batch, classes))
+          model, {"images": images(batch, height, width)}, labels(batch, classes))
 
 
 def resnet(name, network, model, size, batch, side):
@@ -122,9 +109,7 @@ def resnet(name, network, model, size, batch, side):
         first = model.conv1
         model.conv1 = nn.Conv2d(3, first.out_channels, 3, padding=1, bias=False)
         model.maxpool = nn.Identity()
-    def rename(path):
-        return path.replace("downsample.0", "shortcut").replace("downsample.1", "shortcut_bn")
-    image_network(name, network, model, rename, batch, side, side + 1, 7, size)
+    image_network(name, network, model, batch, side, side + 1, 7, size)
 
 
 def philox(seed, stream, index):
@@ -171,12 +156,7 @@ def densenet(name, network, growth, blocks, size, batch, side):
         model.features.conv0 = nn.Conv2d(3, size.channels(2 * growth), 3, padding=1, bias=False)
         for stem in ("norm0", "relu0", "pool0"):
             delattr(model.features, stem)
-
-    def rename(path):
-        path = path.replace("features.", "").replace("classifier", "fc")
-        path = re.sub(r"denseblock(\d+)\.denselayer(\d+)", lambda m: f"block{m[1]}.{int(m[2]) - 1}", path)
-        return path.replace("conv0", "conv1").replace("norm0", "bn1").replace("norm5", "bn").replace("norm", "bn")
-    image_network(name, network, model, rename, batch, side, side + 1, 7, size)
+    image_network(name, network, model, batch, side, side + 1, 7, size)
 
 
 def efficientnet(name, network, model, size, batch, side):
@@ -184,90 +164,27 @@ def efficientnet(name, network, model, size, batch, side):
     for stage in stages:
         del stage[size.blocks(len(stage)):]
     narrow(model, size, {3, 7})
-    names, total, block = {}, sum(len(stage) for stage in stages), 0
+    total, block = sum(len(stage) for stage in stages), 0
     for s, stage in enumerate(stages, 1):
         for i, layer in enumerate(stage):
             layer.stochastic_depth = Drop(f"stage{s}.{i}.drop", 0.2 * block / total, True)
             block += 1
-            parts = ["expand", "depthwise", "se", "project"][-len(layer.block):]
-            for p, part in enumerate(parts):
-                at, to = f"features.{s}.{i}.block.{p}.", f"stage{s}.{i}."
-                if part == "se":
-                    names[at + "fc1"], names[at + "fc2"] = to + "squeeze", to + "excite"
-                else:
-                    bn = {"expand": "bn1", "depthwise": "bn2", "project": "bn3"}[part]
-                    names[at + "0"], names[at + "1"] = to + part, to + bn
     model.classifier[0] = Drop("dropout", model.classifier[0].p, False)
-    last = len(model.features) - 1
-    names.update({"features.0.0": "conv1", "features.0.1": "bn1", f"features.{last}.0": "conv2",
-                  f"features.{last}.1": "bn2", "classifier.1": "fc"})
-    image_network(name, network, model, lambda path: names.get(path, path), batch, side, side + 1, 7, size)
+    image_network(name, network, model, batch, side, side + 1, 7, size)
 
 
 PUBLISHED_NORM = functools.partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
 
 
-class Attention(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        for name in ("query", "key", "value", "output"):
-            setattr(self, name, nn.Linear(width, width))
-        self.norm = nn.LayerNorm(width, 1e-12)
-
-    def forward(self, x, padding):
-        def split(y):
-            return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        q, k, v = split(self.query(x)), split(self.key(x)), split(self.value(x))
-        scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(padding[:, None, None, :], -math.inf)
-        return self.norm(x + self.output((scores.softmax(-1) @ v).transpose(1, 2).flatten(2)))
-
-
-class EncoderLayer(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.attention = Attention(width, heads)
-        self.intermediate, self.output = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.norm = nn.LayerNorm(width, 1e-12)
-
-    def forward(self, x, padding):
-        h = self.attention(x, padding)
-        return self.norm(h + self.output(nn.functional.gelu(self.intermediate(h))))
-
-
-class Transformer(nn.Module):
-    """BERT, or with embeddings of another width ALBERT, whose layers' weights are not shared here."""
-
-    def __init__(self, layers, width, heads, embedding, length, vocabulary):
-        super().__init__()
-        self.embeddings, self.encoder, self.head = nn.Module(), nn.Module(), nn.Module()
-        self.embeddings.word = nn.Embedding(vocabulary, embedding or width)
-        self.embeddings.position = nn.Embedding(length, embedding or width)
-        self.embeddings.segment = nn.Embedding(2, embedding or width)
-        self.embeddings.norm = nn.LayerNorm(embedding or width, 1e-12)
-        self.embeddings.projection = nn.Linear(embedding, width) if embedding else nn.Identity()
-        self.encoder.layer = nn.ModuleList(EncoderLayer(width, heads) for _ in range(layers))
-        self.head.dense = nn.Linear(width, embedding or width)
-        self.head.norm = nn.LayerNorm(embedding or width, 1e-12)
-        self.head.bias = nn.Parameter(torch.zeros(vocabulary))
-
-    def forward(self, tokens, lengths, predicted, segments):
-        e, places = self.embeddings, torch.arange(tokens.shape[1])
-        h = e.projection(e.norm(e.word(tokens) + e.segment(segments) + e.position(places)))
-        for layer in self.encoder.layer:
-            h = layer(h, places >= lengths[:, None])
-        h = self.head.norm(nn.functional.gelu(self.head.dense(h.flatten(0, 1)[predicted])))
-        return h @ e.word.weight.T + self.head.bias
-
-
 def transformer(name, network, layers, width, heads, embedding, size, lengths, length):
     vocabulary, longest = 50, max(lengths)
-    model = Transformer(layers, width, heads, embedding, length, vocabulary)
+    model = (Albert(layers, width, heads, embedding, length, vocabulary) if embedding
+             else Bert(layers, width, heads, length, vocabulary))
     rows = [i * longest + j for i, n in enumerate(lengths) for j in range(n) if np.random.rand() < 0.4]
     inputs = {"tokens": np.random.randint(0, vocabulary, (len(lengths), longest)), "lengths": np.array(lengths),
               "predicted": np.array(rows), "segments": np.random.randint(0, 2, (len(lengths), longest))}
     write(name, {"network": network, "length": length, "vocabulary": vocabulary, "training": 0, "size_width": size},
-          model, lambda path: path, {key: value.astype(np.int32) for key, value in inputs.items()},
+          model, {key: value.astype(np.int32) for key, value in inputs.items()},
           labels(len(rows), vocabulary))
 
 

@@ -12,10 +12,10 @@ namespace {
 
 /// What a run cannot go on with otherwise.
 constexpr std::string_view kFixed[] = {
-    "model",    "data",      "input",  "length",     "vocab-size", "cased",     "budget",  "count",
-    "baseline", "mapping",   "groups", "combine",    "templates",  "embedding", "softmax", "allocation",
-    "upsample", "window",    "masks",  "mask-init",  "inter",      "gain",      "near",    "search-epochs",
-    "batch",    "optimizer", "ema",    "validation", "shards",     "seed"};
+    "model",    "data",    "input",     "length",    "vocab-size", "cased",     "budget",  "count",
+    "baseline", "mapping", "groups",    "combine",   "templates",  "embedding", "softmax", "allocation",
+    "upsample", "window",  "masks",     "mask-init", "inter",      "gain",      "near",    "search-epochs",
+    "init",     "batch",   "optimizer", "ema",       "validation", "shards",    "seed"};
 /// What may differ between ranks.
 constexpr std::string_view kOfARank[] = {"vocab",  "threads", "search-threads", "data-threads",
                                          "device", "weights", "recompute",      "memory"};

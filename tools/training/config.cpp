@@ -74,6 +74,10 @@ void add_network_options(Options& options, TrainConfig& c) {
 
 void add_training_options(Options& options, TrainConfig& c) {
   options.section("Training")
+      .add("init", c.init, "FILE",
+           "start from these weights: a checkpoint of any budget, what ssn export wrote, or PyTorch's names "
+           "in HDF5, safetensors or npz; shared parameters are fitted to them")
+      .show_default("none")
       .add("epochs", c.epochs, "N", "passes over the training set", between(1, 1e9))
       .show_default("60 for digits, otherwise 200")
       .add("batch", c.batch, "N", "samples a step, over all ranks", between(1, 1 << 30))

@@ -27,6 +27,8 @@ struct TrainConfig {
   std::int64_t vocab_size = 0, length = 128;
   bool cased = false;
 
+  std::string init;  // a file of weights to start from, or empty
+
   std::string budget = "25%", count = "groups", baseline = "none", mapping = "single";
   std::int64_t groups = 0;
   std::string combine = "emb", allocation = "cursor";

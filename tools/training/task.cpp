@@ -90,7 +90,8 @@ AveragedStatistics::~AveragedStatistics() {
   for (std::size_t i = 0; i < own_.size(); ++i) parameters_.buffers()[i].tensor.copy_from(own_[i]);
 }
 
-Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t parts) {
+Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t parts,
+                 const Measured& measured) {
   const Span span("evaluate");
   const NoGrad no_grad;
   std::vector<Metrics> metrics(static_cast<std::size_t>(parts));
@@ -104,6 +105,7 @@ Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t pa
     const Var loss = cross_entropy(logits, batch->labels.to(device), 0, 1);
     metrics[static_cast<std::size_t>(batch->part - first)].add(logits.value(), batch->labels,
                                                                *loss.value().to(Device::cpu).data<float>());
+    if (measured) measured(*batch, logits.value());
   }
   return sum_over(comm, metrics);
 }

@@ -60,9 +60,12 @@ class AveragedStatistics {
   std::vector<Tensor> own_;
 };
 
+/// Called with each batch that is measured and its logits.
+using Measured = std::function<void(const Batch& batch, const Tensor& logits)>;
 /// The metrics of the whole set, whose batches are split over the ranks, and each rank's part in `parts` that
-/// are measured one after another. Wants AveragedStatistics.
-Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t parts = 1);
+/// are measured one after another. Wants AveragedStatistics. `measured` is told of this rank's batches.
+Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t parts = 1,
+                 const Measured& measured = {});
 
 /// The parameters and running statistics of a network, and what is needed to build it and to read its data.
 void store_model(const Model& model, const DataFacts& facts, const std::string& config, Archive& archive);

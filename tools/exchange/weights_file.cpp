@@ -1,0 +1,53 @@
+#include "tools/exchange/weights_file.h"
+
+#include <fstream>
+
+#include "runtime/npz.h"
+#include "runtime/safetensors.h"
+
+namespace ssn {
+namespace {
+
+bool has_at(std::ifstream& file, std::streamoff offset, std::string_view mark) {
+  std::string found(mark.size(), '\0');
+  file.clear();
+  file.seekg(offset);
+  file.read(found.data(), static_cast<std::streamsize>(found.size()));
+  return file && found == mark;
+}
+
+void read_tree(const Hdf5File& file, const std::string& object, Archive& archive) {
+  if (!object.empty() && !file.is_group(object)) {
+    archive.tensors.emplace(object, file.read(object));
+    return;
+  }
+  const std::string prefix = object.empty() ? "" : object + "/";
+  for (const std::string& child : file.children(object)) read_tree(file, prefix + child, archive);
+}
+
+Archive read_hdf5(const std::string& path) {
+  Hdf5File file = Hdf5File::open(path);
+  if (file.has_attribute("", "format_version")) {
+    file.close();
+    return load_checkpoint(path);
+  }
+  Archive archive;
+  read_tree(file, "", archive);
+  file.close();
+  return archive;
+}
+
+}  // namespace
+
+Archive read_weights(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  check(static_cast<bool>(file), "weights", "{}: cannot read it: does it exist?", path);
+  // HDF5's mark is behind a user block, whose length is nothing or a power of two from 512 on.
+  constexpr std::string_view kHdf5 = "\x89HDF\r\n\x1a\n";
+  for (std::streamoff at = 0; at <= 1 << 16; at = at == 0 ? 512 : 2 * at)
+    if (has_at(file, at, kHdf5)) return read_hdf5(path);
+  if (has_at(file, 0, "PK")) return read_npz(path);
+  return read_safetensors(path);
+}
+
+}  // namespace ssn
