@@ -248,10 +248,10 @@ TEST(Fit, CoefficientsAndMasksMakeItBetter) {
 }
 
 /// A run of one step, and what ssn eval says of its checkpoint.
-struct Run {
+struct StoredRun {
   TemporaryDirectory dir;
   std::string checkpoint;
-  explicit Run(const std::string& name, const Arguments& more = {}) : dir(name) {
+  explicit StoredRun(const std::string& name, const Arguments& more = {}) : dir(name) {
     Arguments arguments = {"--out", dir / "run", "--stop-after", "2"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     output_of(train, small_run(arguments));
@@ -271,7 +271,7 @@ Json import_of(const std::string& file, const std::string& out, const Arguments&
 }
 
 TEST(Exchange, ADenseNetworkWithTheExportedWeightsIsTheSame) {
-  const Run run("exchange", {"--budget", "10%", "--weights", "lean"});
+  const StoredRun run("exchange", {"--budget", "10%", "--weights", "lean"});
   const double loss = loss_of(run.checkpoint);
   const Arguments kinds[] = {{"w.h5"},
                              {"own.h5", "--names", "own"},
@@ -297,7 +297,7 @@ TEST(Exchange, ADenseNetworkWithTheExportedWeightsIsTheSame) {
 }
 
 TEST(Exchange, ATrainingStartsFromWeights) {
-  const Run run("init", {"--budget", "dense"});
+  const StoredRun run("init", {"--budget", "dense"});
   // The same plan: nothing is fitted, and a step of no length leaves all as it is.
   output_of(train, small_run({"--budget", "dense", "--init", run.checkpoint, "--lr", "1e-30", "--stop-after",
                               "1", "--out", run.dir / "same"}));
@@ -313,7 +313,7 @@ TEST(Exchange, ATrainingStartsFromWeights) {
 }
 
 TEST(Exchange, OneMessageListsWhatDoesNotFit) {
-  const Run run("misfit");
+  const StoredRun run("misfit");
   output_of(export_weights, {run.checkpoint, run.dir / "w.safetensors"});
   Archive archive = read_safetensors(run.dir / "w.safetensors");
   archive.tensors.erase("bn1.weight");
@@ -330,7 +330,7 @@ TEST(Exchange, OneMessageListsWhatDoesNotFit) {
 }
 
 TEST(Exchange, ExportRefusesToReplaceAFile) {
-  const Run run("export_wrong");
+  const StoredRun run("export_wrong");
   const std::string file = run.dir / "weights.h5";
   write_file(file, "mine");
   EXPECT_TRUE(has(refusal(export_weights, {run.checkpoint, file}), "is there already"));

@@ -84,7 +84,8 @@ class Exchange(unittest.TestCase):
 
     def train(self, name, budget):
         options = NETWORKS[name][0]
-        ssn("train", "--model", name, *options, "--budget", budget, "--stop-after", 2, "--out", self.place / "run", "--quiet")
+        ssn("train", "--model", name, *options, "--budget", budget, "--stop-after", 2, "--out", self.place / "run",
+            "--quiet", "--overwrite")
         return self.place / "run/checkpoint.h5"
 
     def export(self, checkpoint):
@@ -101,7 +102,6 @@ class Exchange(unittest.TestCase):
                 model = reference(name, state)
                 model.load_state_dict(state)
                 self.assert_same(model, checkpoint)
-                shutil.rmtree(self.place / "run")
 
     def test_from_torch(self):
         torch.manual_seed(1)
@@ -124,7 +124,6 @@ class Exchange(unittest.TestCase):
                     "--budget", "30%", "--overwrite")
                 model.load_state_dict(self.export(self.place / "shared.h5"))
                 self.assert_same(model, self.place / "shared.h5")
-                shutil.rmtree(self.place / "run")
 
     def test_wrong_files(self):
         checkpoint = self.train("resnet-20", "10%")

@@ -62,7 +62,7 @@ int import_weights(Comm& comm, const Arguments& arguments) {
               "--mapping learned: give the file that ssn map, or the search of a training, wrote");
   check_output(comm, out, overwrite);
   read_mapping_file(comm, config);
-  const Dataset dataset = load_dataset(config.data, dataset_options(comm, config, options));
+  const Dataset dataset = load_dataset(config.data, dataset_options(comm, config));
   Model model(config, dataset.facts.input, Device::cpu);
   model.build(comm);
   const Taken taken = take_weights(model, config.model, path, value_named<WeightLayout>(layout));

@@ -265,16 +265,21 @@ void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig
   parse_epochs(c.lr_steps);
 }
 
-DatasetOptions dataset_options(const Comm& comm, const TrainConfig& c, const Options& options) {
+DatasetOptions dataset_options(const Comm& comm, const TrainConfig& c) {
   DatasetOptions data{.seed = static_cast<std::uint64_t>(c.seed),
                       .cutout = c.cutout,
                       .crop_area = c.crop_area,
                       .threads = data_threads(comm, c.data_threads),
                       .skip_bad = c.skip_bad};
   if (!c.input.empty()) data.input = ImageSize::parse(c.input);
+  data.text = {.vocabulary = c.vocab, .vocabulary_size = c.vocab_size, .cased = c.cased, .length = c.length};
+  return data;
+}
+
+DatasetOptions dataset_options(const Comm& comm, const TrainConfig& c, const Options& options) {
+  DatasetOptions data = dataset_options(comm, c);
   if (options.given("flip")) data.flip = c.flip;
   if (options.given("crop")) data.crop_padding = c.crop;
-  data.text = {.vocabulary = c.vocab, .vocabulary_size = c.vocab_size, .cased = c.cased, .length = c.length};
   return data;
 }
 

@@ -91,7 +91,9 @@ void take_mapping(const Archive& archive, TrainConfig& config);
 /// The options that a checkpoint was trained with, and its labels; `path` names it in errors.
 TrainConfig stored_config(const Archive& archive, const std::string& path);
 
-/// As the configuration says; what was not given stays as usual for the data.
+/// As the configuration says; of what is done to training images, what was not given stays as usual for the
+/// data (without `options`, all of it).
+DatasetOptions dataset_options(const Comm& comm, const TrainConfig& config);
 DatasetOptions dataset_options(const Comm& comm, const TrainConfig& config, const Options& options);
 /// --data-threads and --skip-bad, for every command that reads data.
 void add_reading_options(Options& options, std::int64_t& data_threads, bool& skip_bad);
