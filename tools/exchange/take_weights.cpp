@@ -131,7 +131,7 @@ Taken take_weights(Model& model, const std::string& name, const std::string& pat
     layout = value_named<WeightLayout>(archive.attribute<std::string>("layout"));
   const std::vector<DenseTensor> wanted = dense_tensors(model, name);
   if (is_checkpoint(archive)) {
-    if (archive.attribute<std::string>("plan") == to_json(model.plan()).dump()) {
+    if (archive.attribute<std::string>("plan") == model.plan_json().dump()) {
       restore_for_use(model, archive);
       return {wanted.size(), std::vector<double>(model.plan().layers.size(), 0)};
     }
