@@ -38,7 +38,7 @@ bool parse(const std::vector<std::string>& arguments, Settings& s) {
   options
       .add("ways", s.ways, "NAME", "of summing",
            {"all", "mpi", "pieces", "pieces-bf16", "window", "hierarchical", "hierarchical-bf16", "nccl",
-            "host"})
+            "nccl-bf16", "host", "host-bf16"})
       .add("device", s.device, "NAME", "whose memory is summed", {"cpu", "cuda"})
       .add("min", s.min, "BYTES", "smallest size", between(4, kMost))
       .add("max", s.max, "BYTES", "largest size", between(4, kMost))
@@ -93,7 +93,10 @@ std::vector<Way> ways_of(Comm& comm, const Settings& s) {
   std::vector<Way> ways;
   if (s.device == "cuda") {
     comm.use_device(Device::cuda);
-    ways = {{comm.sums_on(Device::cuda) ? "nccl" : "host", Storage::allocate(Device::cuda, bytes), ours}};
+    const std::string name = comm.sums_on(Device::cuda) ? "nccl" : "host";
+    const Storage memory = Storage::allocate(Device::cuda, bytes);
+    ways = {{name, memory, ours}};
+    if (travels) ways.push_back({name + "-bf16", memory, ours, DType::bf16});
   } else {
     const Storage plain = Storage::allocate(Device::cpu, bytes), shared = comm.allocate(bytes);
     ways = {{"mpi", plain, sum_by_mpi}, {"pieces", plain, ours}};

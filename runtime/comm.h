@@ -101,9 +101,9 @@ class Comm {
   }
 
   /// What f32 sums travel as between ranks, from the next on: f32, or bf16 at half the bytes, which rounds
-  /// each rank's (hierarchical: each node's) values and their sum, added in f32 (wire.h). False, and f32 it
-  /// stays, where nothing travels: on one rank, and where all share memory. Ranks that ask for different ones
-  /// are a UsageError on each.
+  /// each rank's (hierarchical: each node's) values and their sum, added in f32 (wire.h; in bf16 by NCCL,
+  /// device_sum.h). False, and f32 it stays, where nothing travels: on one rank, and where all share memory.
+  /// Ranks that ask for different ones are a UsageError on each.
   virtual bool set_wire(DType wire) = 0;
   /// Bytes that a rank of several hands over for a sum of so many elements.
   std::int64_t payload(std::int64_t count, DType dtype) const;

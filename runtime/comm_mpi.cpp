@@ -291,13 +291,9 @@ class MpiComm : public Comm {
   DType wire_of(DType dtype) const { return dtype == DType::f32 ? wire_ : dtype; }
 
   void sum_on_device(void* data, std::int64_t count, DType dtype) {
-    check_usage(
-        wire_of(dtype) == dtype, "sum over ranks",
-        "between GPUs f32 travels so far: leave --wire bf16 away, or sum in the processors' memory by "
-        "SSN_SUM=allreduce");
     if constexpr (build::has_nccl) {
       if (!device_sum_) device_sum_ = make_nccl_sum(*this);
-      device_sum_->start(data, count, dtype);
+      device_sum_->start(data, count, dtype, wire_of(dtype));
     }
   }
 

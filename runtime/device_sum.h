@@ -16,8 +16,10 @@ class DeviceSum {
   DeviceSum& operator=(const DeviceSum&) = delete;
   virtual ~DeviceSum() = default;
 
-  /// Starts replacing `count` elements, f32 or f64, by their sum, after all that is queued by now.
-  virtual void start(void* data, std::int64_t count, DType dtype) = 0;
+  /// Starts replacing `count` elements, f32 or f64, by their sum, after all that is queued by now. What
+  /// travels has the type `wire`: the data's own, or bf16 for f32. Then each rank's values are rounded, and
+  /// so is the result of each addition: for n ranks the error is at most n 2⁻⁸ Σ |xᵣ|, to first order.
+  virtual void start(void* data, std::int64_t count, DType dtype, DType wire) = 0;
   /// Until all are summed. Waits here, and not on the device, for the watchdog to see who waits. Throws what
   /// went wrong on any rank, as far as the library tells.
   virtual void wait() = 0;

@@ -74,7 +74,7 @@ TEST(Layering, what_has_one_place_only) {
   only_in("#\\s*include <mpi", {"runtime/mpi_check.h"});
   only_in("#\\s*include <nccl", {"runtime/cuda/nccl_sum.cpp"});
   only_in("#\\s*pragma omp parallel", {"runtime/parallel.h"});
-  only_in("^\\s*#\\s*(if|ifdef|ifndef)\\b", {"runtime/hd.h", "kernels/cuda/launch.cuh"});
+  only_in("^\\s*#\\s*(if|ifdef|ifndef)\\b", {"runtime/hd.h", "runtime/cuda/launch.cuh"});
 }
 
 TEST(Layering, no_kernel_start_outside_launch) {

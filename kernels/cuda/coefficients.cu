@@ -1,5 +1,5 @@
 #include "kernels/coefficients_terms.h"
-#include "kernels/cuda/launch.cuh"
+#include "runtime/cuda/launch.cuh"
 #include "kernels/cuda/upload.cuh"
 
 namespace ssn::kernels {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/cuda/launch.cuh"
+#include "runtime/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace ssn::kernels {

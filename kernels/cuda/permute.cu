@@ -1,6 +1,6 @@
 #include "kernels/permute.h"
 
-#include "kernels/cuda/launch.cuh"
+#include "runtime/cuda/launch.cuh"
 
 namespace ssn::kernels {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-#include "kernels/cuda/launch.cuh"
+#include "runtime/cuda/launch.cuh"
 #include "runtime/hd.h"
 
 // Reductions in an order that depends on sizes only, so that the same input gives the same bits.

@@ -1,4 +1,4 @@
-#include "kernels/cuda/launch.cuh"
+#include "runtime/cuda/launch.cuh"
 #include "kernels/resize.h"
 
 namespace ssn::kernels {

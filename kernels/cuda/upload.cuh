@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/cuda/launch.cuh"
+#include "runtime/cuda/launch.cuh"
 
 namespace ssn::kernels {
 

@@ -2,9 +2,11 @@
 
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "runtime/comm.h"
 #include "runtime/cuda/cuda_check.h"
+#include "runtime/cuda/nccl_wire.h"
 #include "runtime/device_sum.h"
 #include "runtime/log.h"
 #include "runtime/queue.h"
@@ -31,7 +33,7 @@ class NcclSum : public DeviceSum {
     comm.broadcast(std::as_writable_bytes(std::span(&id, 1)));
     const CudaQueue& compute = cuda_queue();  // before the barrier: what a rank does alone may fail alone
     compute_ = compute.stream;
-    cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "start NCCL");
+    cuda_check(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "start NCCL");
     cuda_check(cudaEventCreateWithFlags(&computed_, cudaEventDisableTiming), "start NCCL");
     comm.barrier();  // without it, many ranks' connections to the first time out
     check_nccl(ncclCommInitRank(&comm_, comm.size(), id, comm.rank()), nullptr, "start NCCL");
@@ -42,23 +44,28 @@ class NcclSum : public DeviceSum {
     if (comm_ != nullptr && (failed_ ? ncclCommAbort(comm_) : ncclCommDestroy(comm_)) != ncclSuccess)
       warn("NCCL's communicator could not be ended: {}", ncclGetLastError(nullptr));
     cudaEventDestroy(computed_);
-    cudaStreamDestroy(stream_);
+    cudaStreamDestroy(queue_.stream);
   }
 
-  void start(void* data, std::int64_t count, DType dtype) override {
-    cuda_check(cudaEventRecord(computed_, compute_), kWhere);
-    cuda_check(cudaStreamWaitEvent(stream_, computed_, 0), kWhere);
-    const ncclDataType_t type = dtype == DType::f32 ? ncclFloat32 : ncclFloat64;
-    guarded([&] {
-      check_nccl(ncclAllReduce(data, data, static_cast<std::size_t>(count), type, ncclSum, comm_, stream_),
-                 comm_, kWhere);
-    });
+  void start(void* data, std::int64_t count, DType dtype, DType wire) override {
+    if (wire == dtype) {
+      follow_compute();
+      return all_reduce(data, count, dtype == DType::f32 ? ncclFloat32 : ncclFloat64);
+    }
+    auto* values = static_cast<float*>(data);
+    // First: what was queued for the former user of this memory comes before, too.
+    halves_.push_back(Storage::allocate(Device::cuda, static_cast<std::size_t>(count) * sizeof(bf16)));
+    auto* half = static_cast<bf16*>(halves_.back().data());
+    follow_compute();
+    narrow(queue_, count, values, half);
+    all_reduce(half, count, ncclBfloat16);
+    widen(queue_, count, half, values);
   }
 
   void wait() override {
     guarded([&] {
       for (;;) {
-        const cudaError_t state = cudaStreamQuery(stream_);
+        const cudaError_t state = cudaStreamQuery(queue_.stream);
         ncclResult_t meanwhile = ncclSuccess;
         check_nccl(ncclCommGetAsyncError(comm_, &meanwhile), comm_, kWhere);
         check_nccl(meanwhile, comm_, kWhere);
@@ -68,9 +75,23 @@ class NcclSum : public DeviceSum {
         std::this_thread::yield();
       }
     });
+    halves_.clear();
   }
 
  private:
+  /// What is queued here from now on comes after what the kernels' queue has by now.
+  void follow_compute() {
+    cuda_check(cudaEventRecord(computed_, compute_), kWhere);
+    cuda_check(cudaStreamWaitEvent(queue_.stream, computed_, 0), kWhere);
+  }
+
+  void all_reduce(void* data, std::int64_t count, ncclDataType_t type) {
+    const auto n = static_cast<std::size_t>(count);
+    guarded([&] {
+      check_nccl(ncclAllReduce(data, data, n, type, ncclSum, comm_, queue_.stream), comm_, kWhere);
+    });
+  }
+
   template <class F>
   void guarded(F&& f) {
     try {
@@ -82,7 +103,9 @@ class NcclSum : public DeviceSum {
   }
 
   ncclComm_t comm_ = nullptr;
-  cudaStream_t compute_ = nullptr, stream_ = nullptr;
+  cudaStream_t compute_ = nullptr;
+  CudaQueue queue_;              // of the sums
+  std::vector<Storage> halves_;  // what travels of the sums that are not waited for
   cudaEvent_t computed_ = nullptr;
   bool failed_ = false;
 };

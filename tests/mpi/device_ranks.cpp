@@ -156,10 +156,35 @@ TEST_F(DeviceSums, OfOneRankByNccl) {
     if (test_comm().size() > 1) return;
     const std::unique_ptr<DeviceSum> sum = make_nccl_sum(test_comm());
     const Tensor t = values<float>(100003, 1).to(Device::cuda);
-    sum->start(t.raw(), t.size(), DType::f32);
+    sum->start(t.raw(), t.size(), DType::f32, DType::f32);
     sum->wait();
     EXPECT_EQ(first_wrong<float>(t, 1), -1);
+    const Tensor narrow = Tensor::full(Shape{1000}, 1 + 1.5 / 256, DType::f32, Device::cuda);
+    sum->start(narrow.raw(), narrow.size(), DType::f32, DType::bf16);
+    sum->wait();
+    for (const float v : narrow.to(Device::cpu).span<float>()) ASSERT_EQ(v, 1 + 2.0f / 256);
   }
+}
+
+/// Where they do: not within a node.
+TEST_F(DeviceSums, TravelAsBf16) {
+  Comm& comm = test_comm();
+  if (!comm.set_wire(DType::bf16)) return;
+  const auto value = [](int rank, std::int64_t i) { return static_cast<float>((i + rank) % 9 - 4); };
+  for (const std::int64_t n : {1, 4097, 70001}) {
+    const Tensor x = Tensor::empty(Shape{n}, DType::f32);
+    for (std::int64_t i = 0; i < n; ++i) x.data<float>()[i] = value(comm.rank(), i) * (1 + 1.0f / 1024);
+    const Tensor t = x.to(Device::cuda);
+    EXPECT_EQ(comm.start_sum(t).bytes, 2 * n);
+    comm.wait_all();
+    const Tensor host = t.to(Device::cpu);
+    for (std::int64_t i = 0; i < n; ++i) {
+      float expected = 0;  // of the rounded values, exact
+      for (int r = 0; r < comm.size(); ++r) expected += value(r, i);
+      ASSERT_EQ(host.data<float>()[i], expected) << i << " of " << n;
+    }
+  }
+  comm.set_wire(DType::f32);
 }
 
 /// CUDA_VISIBLE_DEVICES says how many there are.

@@ -1,7 +1,7 @@
 // What barriers, shuffles, votes and atomics mean. Compiled by nvcc too, so that a GPU can confirm it.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/launch.cuh"
+#include "runtime/cuda/launch.cuh"
 #include "tests/cuda_on_host/schedules.h"
 #include "tests/cuda_on_host/tests/device_array.h"
 #include "tests/cuda_on_host/tests/gpu_test.h"

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/cuda/launch.cuh"
+#include "runtime/cuda/launch.cuh"
 #include "tests/cuda_on_host/schedules.h"
 #include "tests/cuda_on_host/tests/device_array.h"
 

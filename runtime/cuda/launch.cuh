@@ -22,7 +22,7 @@
 #define SSN_DYNAMIC_SHARED(T, name) T* const name = static_cast<T*>(::cuda_on_host::dynamic_shared())
 #endif
 
-namespace ssn::kernels {
+namespace ssn {
 
 /// Blocks of `size` elements that cover n.
 constexpr unsigned blocks_for(std::int64_t n, std::int64_t size) {
@@ -55,4 +55,4 @@ void launch(CudaQueue& q, Where where, void (*kernel)(P...), dim3 grid, dim3 blo
   if (launches_wait()) cuda_check(cudaStreamSynchronize(q.stream), where);
 }
 
-}  // namespace ssn::kernels
+}  // namespace ssn
