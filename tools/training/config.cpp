@@ -164,8 +164,7 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("keep", c.keep, "N", "checkpoints in all: the newest, and those before it as checkpoint-<step>.h5",
            between(1, 1 << 30))
       .add("on-save-failure", c.on_save_failure, "WHAT",
-           "where a checkpoint cannot be written: stop, or continue and try again at the next; the one before "
-           "stands",
+           "where a checkpoint cannot be written: stop, or continue and try again at the next one",
            {"stop", "continue"});
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
