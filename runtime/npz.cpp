@@ -71,7 +71,9 @@ class Array {
   /// Behind the last byte the library compares the checksum.
   void end() {
     char none = 0;
-    require(zip_fread(file_.get(), &none, 1) == 0, "it is damaged: {}", zip_file_strerror(file_.get()));
+    const zip_int64_t n = zip_fread(file_.get(), &none, 1);
+    require(n == 0, "it is damaged: {}",
+            n < 0 ? zip_file_strerror(file_.get()) : "it unpacks to more than the archive says");
   }
 
  private:
