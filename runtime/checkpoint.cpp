@@ -1,45 +1,21 @@
 #include "runtime/checkpoint.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 
 #include "runtime/config.h"
-#include "runtime/error.h"
+#include "runtime/file_descriptor.h"
 #include "runtime/liveness.h"
+#include "runtime/seal.h"
 
-// Format version 1: an HDF5 file. Its root has the attributes format = "shapeshifter-checkpoint",
-// format_version = 1 and program_version. A tensor is the dataset of its name; an attribute "a/b/c" is
-// attribute c of the object /a/b. Numbers are little-endian; metadata and all datasets beyond 256 bytes carry
-// checksums.
+// docs/checkpoint-format.md describes the format.
 namespace ssn {
 namespace {
 
 constexpr const char* kFormat = "shapeshifter-checkpoint";
-constexpr std::int64_t kFormatVersion = 1;
-
-/// Calls the system, and turns -1 into an Error with the system's words.
-int check_system(int result, const std::string& path, const char* action) {
-  check(result >= 0, "write", "{}: cannot {}: {}", path, action, std::strerror(errno));
-  return result;
-}
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(const FileDescriptor&) = delete;
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  operator int() const { return fd_; }
-
- private:
-  int fd_;
-};
+constexpr std::int64_t kUnsealedVersion = 1;  // files of this version have no seal
 
 void make_durable(const std::string& path) {
   const FileDescriptor fd(check_system(::open(path.c_str(), O_RDONLY | O_CLOEXEC), path, "open it"));
@@ -68,7 +44,7 @@ void read_tree(const Hdf5File& file, const std::string& object, Archive& archive
 
 const Tensor& Archive::tensor(const std::string& name) const {
   const auto it = tensors.find(name);
-  check(it != tensors.end(), "checkpoint", "it has no tensor {}", name);
+  check(it != tensors.end(), "checkpoint", "{}: it has no tensor {}", path, name);
   return it->second;
 }
 
@@ -93,36 +69,49 @@ void replace_file(const std::string& name, const std::function<void(const std::s
   make_durable(directory.empty() ? "." : directory.string());
 }
 
-void save_checkpoint(const std::string& path, const Archive& archive) {
+void save_checkpoint(const std::string& path, const Archive& archive, Layout layout) {
   replace_file(path, [&](const std::string& temporary) {
-    Hdf5File file = Hdf5File::create(temporary);
+    Hdf5File file = Hdf5File::create(temporary, kSealBytes);
     file.set_attribute("", "format", kFormat);
-    file.set_attribute("", "format_version", kFormatVersion);
+    file.set_attribute("", "format_version", kSealVersion);
     file.set_attribute("", "program_version", build::version);
-    for (const auto& [name, tensor] : archive.tensors) file.write(name, tensor);
+    for (const auto& [name, tensor] : archive.tensors) file.write(name, tensor, layout);
     for (const auto& [name, value] : archive.attributes) {
       const auto [object, attribute] = split(name);
       file.create_group(object);
       file.set_attribute(object, attribute, value);
     }
     file.close();
+    seal_file(temporary);
   });
 }
 
-Archive load_checkpoint(const std::string& path) {
-  const Busy busy("reads a checkpoint");
-  Hdf5File file = Hdf5File::open(path);
-  const bool ours = file.has_attribute("", "format") && file.attribute("", "format") == Attribute(kFormat);
-  check(ours, "checkpoint", "{}: it is an HDF5 file, but not a checkpoint of this program", path);
-  const auto version = file.attribute<std::int64_t>("", "format_version");
-  check(version == kFormatVersion, "checkpoint",
-        "{}: its format version is {}, this program reads {}: use the program that wrote it", path, version,
-        kFormatVersion);
+Archive load_hdf5(const std::string& path) {
+  const Busy busy("reads a file");
   Archive archive;
+  archive.path = path;
+  archive.format_version = check_seal(path) ? kSealVersion : 0;
+  Hdf5File file = Hdf5File::open(path);
   read_tree(file, "", archive);
-  archive.program_version = file.attribute<std::string>("", "program_version");
-  for (const char* name : {"format", "format_version", "program_version"}) archive.attributes.erase(name);
   file.close();
+  return archive;
+}
+
+Archive load_checkpoint(const std::string& path) {
+  Archive archive = load_hdf5(path);
+  const bool sealed = archive.format_version == kSealVersion;
+  const auto format = archive.attributes.find("format");
+  check(format != archive.attributes.end() && format->second == Attribute(kFormat), "checkpoint",
+        "{}: it is an HDF5 file, but not a checkpoint of this program", path);
+  archive.format_version = archive.attribute<std::int64_t>("format_version");
+  check(archive.format_version <= kSealVersion, "checkpoint",
+        "{}: its format version is {}, this program reads up to {}: use a newer program", path,
+        archive.format_version, kSealVersion);
+  check(archive.format_version == (sealed ? kSealVersion : kUnsealedVersion), "checkpoint",
+        "{}: it is damaged: it is of format version {}, but its beginning is not", path,
+        archive.format_version);
+  archive.program_version = archive.attribute<std::string>("program_version");
+  for (const char* name : {"format", "format_version", "program_version"}) archive.attributes.erase(name);
   return archive;
 }
 
@@ -130,12 +119,7 @@ void atomic_write_text(const std::string& path, std::string_view text) {
   replace_file(path, [&](const std::string& temporary) {
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     const FileDescriptor fd(check_system(::open(temporary.c_str(), flags, 0666), temporary, "create it"));
-    for (std::string_view rest = text; !rest.empty();) {
-      const ssize_t n = ::write(fd, rest.data(), rest.size());
-      if (n < 0 && errno == EINTR) continue;
-      check_system(static_cast<int>(std::min<ssize_t>(n, 0)), path, "write it");
-      rest.remove_prefix(static_cast<std::size_t>(n));
-    }
+    write_all(fd, path, text);
   });
 }
 

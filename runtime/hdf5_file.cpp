@@ -9,9 +9,12 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 
+#include "runtime/chunk_encoder.h"
 #include "runtime/error.h"
+#include "runtime/liveness.h"
 
 namespace ssn {
 namespace {
@@ -179,27 +182,64 @@ Shape shape_of(const Call& call, hid_t space) {
   return Shape(std::span(signed_dims, static_cast<std::size_t>(rank)));
 }
 
-/// Chunks of at most 1 MiB, whole rows where possible, each with a Fletcher32 checksum. The library can check
-/// chunks only; what is small or empty stays in one piece.
-Id creation_properties(const Call& call, const Tensor& t, Layout layout) {
-  Id properties = untimed(call, H5P_DATASET_CREATE);
-  if (layout == Layout::plain || t.shape().rank() == 0 || t.bytes() <= 256) return properties;
-  hsize_t chunk[Shape::kMaxRank];
+/// Chunks of at most 1 MiB that are one after another in memory: as many of the last dimensions as there is
+/// room for, and of the one before a part, all about alike.
+std::vector<hsize_t> chunk_of(const Tensor& t) {
+  std::vector<hsize_t> chunk(static_cast<std::size_t>(t.shape().rank()));
   std::int64_t room = (std::int64_t{1} << 20) / static_cast<std::int64_t>(size_of(t.dtype()));
   for (int i = t.shape().rank() - 1; i >= 0; --i) {
-    const std::int64_t extent = std::clamp<std::int64_t>(room, 1, t.shape()[i]);
-    chunk[i] = static_cast<hsize_t>(extent);
-    room /= extent;
+    const std::int64_t extent = t.shape()[i], pieces = (extent + room - 1) / room;
+    chunk[static_cast<std::size_t>(i)] = static_cast<hsize_t>((extent + pieces - 1) / pieces);
+    room = pieces > 1 ? 1 : room / extent;
   }
-  call(H5Pset_chunk(properties, t.shape().rank(), chunk));
+  return chunk;
+}
+
+/// The library can filter chunks only, and has none of a scalar or of nothing.
+bool has_chunks(const Tensor& t, Layout layout) {
+  return layout != Layout::plain && t.shape().rank() > 0 && t.size() > 0;
+}
+
+Id creation_properties(const Call& call, const Tensor& t, Layout layout) {
+  Id properties = untimed(call, H5P_DATASET_CREATE);
+  if (!has_chunks(t, layout)) return properties;
+  call(H5Pset_chunk(properties, t.shape().rank(), chunk_of(t).data()));
+  if (layout == Layout::compressed) {
+    call(H5Pset_shuffle(properties));
+    call(H5Pset_deflate(properties, ChunkEncoder::kLevel));
+  }
   call(H5Pset_fletcher32(properties));
   return properties;
 }
 
+/// Writes the chunks as they will lie in the file: the library's own way there copies them several times.
+void write_chunks(const Call& call, hid_t dataset, const Tensor& t, Layout layout) {
+  const std::vector<hsize_t> chunk = chunk_of(t);
+  const auto rank = chunk.size();
+  std::size_t split = 0;  // the dimension that is cut; those before it are taken one by one
+  while (split + 1 < rank && chunk[split] == 1) ++split;
+  const auto extent = [&](std::size_t i) { return static_cast<hsize_t>(t.shape()[static_cast<int>(i)]); };
+  std::size_t row = size_of(t.dtype());  // bytes of one index of that dimension
+  for (std::size_t i = split + 1; i < rank; ++i) row *= extent(i);
+  ChunkEncoder encoder(size_of(t.dtype()), layout == Layout::compressed);
+  const auto bytes = std::span(static_cast<const std::byte*>(t.raw()), t.bytes());
+  std::vector<hsize_t> at(rank, 0);
+  for (std::size_t begin = 0; begin < bytes.size();) {
+    const std::size_t rows = std::min(chunk[split], extent(split) - at[split]);
+    const auto encoded = encoder.encode(bytes.subspan(begin, rows * row), chunk[split] * row);
+    call(H5Dwrite_chunk(dataset, H5P_DEFAULT, encoder.left_out(), at.data(), encoded.size(), encoded.data()));
+    note_progress();
+    begin += rows * row;
+    at[split] += rows;
+    for (std::size_t i = split; at[i] == extent(i) && i > 0; --i) at[i] = 0, ++at[i - 1];
+  }
+}
+
 Id access_properties(const Call& call) {
   Id properties = call(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  // This format's metadata carries checksums, and attributes may be larger than 64 KiB.
-  call(H5Pset_libver_bounds(properties, H5F_LIBVER_V110, H5F_LIBVER_LATEST));
+  // This format's metadata carries checksums, attributes may be larger than 64 KiB, and any later library
+  // writes the same.
+  call(H5Pset_libver_bounds(properties, H5F_LIBVER_V110, H5F_LIBVER_V110));
   call(H5Pset_file_locking(properties, true, true));  // no error where the file system has no locks
   return properties;
 }
@@ -237,15 +277,15 @@ std::string read_string(const Call& call, hid_t attribute, hid_t type) {
   return copy;
 }
 
-Attribute read_attribute(const Call& call, hid_t object, const char* name) {
+/// None: of a type that Attribute has not.
+std::optional<Attribute> read_attribute(const Call& call, hid_t object, const char* name) {
   const Id attribute = call(H5Aopen(object, name, H5P_DEFAULT), H5Aclose);
   const Id type = call(H5Aget_type(attribute), H5Tclose), space = call(H5Aget_space(attribute), H5Sclose);
   const H5T_class_t cls = H5Tget_class(type);
   const bool scalar = H5Sget_simple_extent_type(space) == H5S_SCALAR;
   const Shape shape = shape_of(call, space);
   if (cls == H5T_STRING && shape.size() == 1) return read_string(call, attribute, type);
-  if (shape.rank() > 1 || (cls != H5T_INTEGER && cls != H5T_FLOAT))
-    call.refuse("attribute {} is neither a number, a list of numbers nor a string", name);
+  if (shape.rank() > 1 || (cls != H5T_INTEGER && cls != H5T_FLOAT)) return std::nullopt;
   const auto numbers = [&]<class T>(hid_t native, T) -> Attribute {
     std::vector<T> values(static_cast<std::size_t>(shape.size()));
     if (!values.empty()) call(H5Aread(attribute, native, values.data()));
@@ -329,13 +369,14 @@ Hdf5File Hdf5File::open(const std::string& path) {
   return file;
 }
 
-Hdf5File Hdf5File::create(const std::string& path) {
+Hdf5File Hdf5File::create(const std::string& path, std::int64_t user_block) {
   check_opens(path, O_WRONLY | O_CREAT, "create it");
   const Call call(path, "create it");
   const Id access = access_properties(call);
   Hdf5File file;
   file.path_ = path;
   const Id properties = untimed(call, H5P_FILE_CREATE);
+  call(H5Pset_userblock(properties, static_cast<hsize_t>(user_block)));
   file.file_ = call(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, properties, access));
   file.writes_ = true;
   return file;
@@ -420,7 +461,10 @@ void Hdf5File::write(const std::string& dataset, const Tensor& tensor, Layout la
   const Id id =
       call(H5Dcreate2(file_, absolute(dataset).c_str(), type, space, H5P_DEFAULT, properties, H5P_DEFAULT),
            H5Dclose);
-  if (t.size() > 0) call(H5Dwrite(id, memory_type(call, t.dtype()), H5S_ALL, H5S_ALL, H5P_DEFAULT, t.raw()));
+  if (has_chunks(t, layout))
+    write_chunks(call, id, t, layout);
+  else if (t.size() > 0)
+    call(H5Dwrite(id, memory_type(call, t.dtype()), H5S_ALL, H5S_ALL, H5P_DEFAULT, t.raw()));
 }
 
 bool Hdf5File::has_attribute(const std::string& object, const std::string& name) const {
@@ -431,7 +475,9 @@ bool Hdf5File::has_attribute(const std::string& object, const std::string& name)
 
 Attribute Hdf5File::attribute(const std::string& object, const std::string& name) const {
   const Call call(path_, fmt::format("read attribute {} of /{}", name, object));
-  return read_attribute(call, open_object(call, file_, object), name.c_str());
+  std::optional<Attribute> value = read_attribute(call, open_object(call, file_, object), name.c_str());
+  if (!value) call.refuse("it is neither a number, a list of numbers nor a string");
+  return *std::move(value);
 }
 
 std::map<std::string, Attribute> Hdf5File::attributes(const std::string& object) const {
@@ -444,7 +490,9 @@ std::map<std::string, Attribute> Hdf5File::attributes(const std::string& object)
   };
   call(H5Aiterate2(id, H5_INDEX_NAME, H5_ITER_INC, nullptr, add, &names));
   std::map<std::string, Attribute> all;
-  for (const std::string& name : names) all.emplace(name, read_attribute(call, id, name.c_str()));
+  for (const std::string& name : names)
+    if (std::optional<Attribute> value = read_attribute(call, id, name.c_str()))
+      all.emplace(name, *std::move(value));
   return all;
 }
 

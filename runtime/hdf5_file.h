@@ -14,9 +14,12 @@ namespace ssn {
 using Attribute =
     std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
 
-/// How a dataset lies in a file: in pieces with checksums, or in one without, of which parts can be read
-/// fast.
-enum class Layout { checked, plain };
+/// How a dataset lies in a file.
+enum class Layout {
+  checked,     // in chunks with checksums
+  compressed,  // these shuffled and deflated, too
+  plain,       // in one piece, of which parts can be read fast
+};
 
 /// An HDF5 file. Objects are named by paths from the root ("block1/conv1/weight"; "" is the root). Every
 /// failure is an Error with the file's name and the innermost message of the library. Thread-safe, one call
@@ -31,8 +34,9 @@ class Hdf5File {
 
   /// For reading.
   static Hdf5File open(const std::string& path);
-  /// A new file, in place of any that is there. Metadata and (beyond 256 bytes) data carry checksums.
-  static Hdf5File create(const std::string& path);
+  /// A new file, in place of any that is there, whose first `user_block` bytes (0, 512, 1024, 2048, ...) the
+  /// library leaves alone. Metadata carry checksums. The same calls give the same bytes.
+  static Hdf5File create(const std::string& path, std::int64_t user_block = 0);
   /// Writes out what is pending; the only way to know that a created file is complete.
   void close();
 
@@ -63,6 +67,7 @@ class Hdf5File {
           path_, name, object);
     return std::get<T>(std::move(value));
   }
+  /// All of an object's, but those of types that Attribute has not.
   std::map<std::string, Attribute> attributes(const std::string& object) const;
   void set_attribute(const std::string& object, const std::string& name, const Attribute& value);
 

@@ -78,6 +78,16 @@ std::string wrapped(const std::string& text, std::size_t column) {
   return out + "\n";
 }
 
+/// One word of a shell.
+std::string shell_text(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 std::string toml_text(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -348,6 +358,18 @@ std::vector<std::pair<std::string, std::string>> Options::values() const {
       std::visit([&](const auto* value) { all.emplace_back(option.name, fmt::format("{}", *value)); },
                  option.value);
   return all;
+}
+
+std::string Options::command_line() const {
+  std::string out = command_;
+  for (const Option& option : options_) {
+    if (option.given_flag.empty() || (!option.in_file && option.name != "config")) continue;
+    if (std::holds_alternative<bool*>(option.value))
+      out += fmt::format(" --{}{}", option.given_flag == "true" ? "" : "no-", option.name);
+    else
+      out += fmt::format(" --{} {}", option.name, shell_text(option.given_flag));
+  }
+  return out;
 }
 
 std::string Options::to_toml() const {

@@ -70,6 +70,8 @@ class Options {
   std::vector<std::pair<std::string, std::string>> values() const;
   /// The same as a file that --config takes.
   std::string to_toml() const;
+  /// The command with the flags of the last parse(), but for those about this run alone, as a shell takes it.
+  std::string command_line() const;
 
  private:
   using Value = std::variant<std::int64_t*, double*, std::string*, bool*>;

@@ -240,6 +240,25 @@ Grid resized_to(const Plan& plan, const PlannedLayer& layer) {
   return {layer.shape[0], layer.size() / layer.shape[0]};
 }
 
+std::string group_name(int group) {
+  return fmt::format("group{}", group);
+}
+
+RecipeNames recipe_names(const Plan& plan, int number) {
+  const PlannedLayer& layer = plan.layers[number];
+  const PlanOptions& o = plan.options;
+  const std::string group = group_name(layer.group);
+  RecipeNames names;
+  if (layer.tiles > 1 && o.upsample == Upsample::mask)
+    names.masks = (o.masks == MaskScope::group ? group : layer.name) + ".mask";
+  if (layer.method != Method::templates) return names;
+  if (o.combine == Combine::wavg) names.coefficients = layer.name + ".alpha";
+  if (o.combine != Combine::emb) return names;
+  names.coefficients = layer.name + ".phi";
+  names.projection = fmt::format("{}.projection{}", group, layer.offsets.size());
+  return names;
+}
+
 std::int64_t unused(const Plan& plan, const PlannedGroup& group) {
   std::vector<std::pair<std::int64_t, std::int64_t>> used;
   for (const int l : group.layers) {

@@ -147,13 +147,26 @@ struct Plan {
 Plan make_plan(std::span<const WeightRequest> requests, std::int64_t ordinary, const PlanOptions& options);
 /// What a layer's templates are resized to, where they are: (O, R) of its shape; Inter::line: (1, O·R).
 Grid resized_to(const Plan& plan, const PlannedLayer& layer);
+/// The name of a group's parameters.
+std::string group_name(int group);
+/// Of what a layer's weight is made beside these, the parameters' names; empty: there are none.
+struct RecipeNames {
+  std::string masks;         // the group's or the layer's
+  std::string coefficients;  // the layer's alpha, or phi with a projection
+  std::string projection;    // W; b is kBiasOf behind it
+};
+inline constexpr const char* kBiasOf = ".bias";
+RecipeNames recipe_names(const Plan& plan, int layer);
 /// Elements of the group that no layer reads.
 std::int64_t unused(const Plan& plan, const PlannedGroup& group);
 
+/// With it and the parameters anyone can generate the weights: docs/checkpoint-format.md.
 nlohmann::json to_json(const Plan& plan);
 /// Each layer's group, from what to_json() wrote: with these and MappingKind::file the mapping is the same.
 Labels labels_of(const nlohmann::json& plan);
 /// A table to read: the counts, the groups, the layers.
 std::string text(const Plan& plan);
+/// The same of what to_json() wrote, also in an earlier version.
+std::string plan_text(const nlohmann::json& plan);
 
 }  // namespace ssn

@@ -135,8 +135,7 @@ void SharedWeights::build() {
   }
 }
 
-Var SharedWeights::add_masks(const std::string& owner, std::int64_t tiles) {
-  const std::string name = owner + ".mask";
+Var SharedWeights::add_masks(const std::string& name, std::int64_t tiles) {
   return parameters_.add(name, Shape{tiles - 1, options_.window}, Section::mask, true,
                          initial_mask(plan_, name, tiles));
 }
@@ -145,42 +144,44 @@ Var SharedWeights::add_masks(const std::string& owner, std::int64_t tiles) {
 /// published code.
 std::vector<WeightRecipe> SharedWeights::make_recipes(int number) {
   const PlannedGroup& group = plan_.groups[number];
-  const std::string name = fmt::format("group{}", number);
-  const Var theta =
-      parameters_.add(name, Shape{group.parameters}, Section::group, true, initial_group(plan_, number));
-  Var masks;
-  if (options_.upsample == Upsample::mask && options_.masks == MaskScope::group && group.tiles > 1)
-    masks = add_masks(name, group.tiles);
-  std::map<std::int64_t, std::pair<Var, Var>> projections;  // W and b for each number of templates
+  const Var theta = parameters_.add(group_name(number), Shape{group.parameters}, Section::group, true,
+                                    initial_group(plan_, number));
+  std::map<std::string, Var> masks;                        // by their name
+  std::map<std::string, std::pair<Var, Var>> projections;  // W and b
   std::vector<WeightRecipe> recipes;
   for (const int l : group.layers) {
     const PlannedLayer& layer = plan_.layers[l];
-    const auto templates = static_cast<std::int64_t>(layer.offsets.size());
+    const RecipeNames names = recipe_names(plan_, l);
     WeightRecipe recipe{.rule = rule_of(plan_, l), .theta = theta};
-    const auto coefficients = [&](const char* leaf, std::int64_t count) {
-      return parameters_.add(layer.name + leaf, Shape{count}, Section::coefficient, false,
-                             initial_coefficients(plan_, l));
-    };
-    if (layer.tiles > 1 && options_.upsample == Upsample::mask) {
-      recipe.coefficients = masks ? masks : add_masks(layer.name, layer.tiles);
-    } else if (layer.method == Method::templates && options_.combine == Combine::wavg) {
-      recipe.coefficients = coefficients(".alpha", templates);
-    } else if (layer.method == Method::templates && options_.combine == Combine::emb) {
-      recipe.coefficients = coefficients(".phi", options_.embedding);
-      if (!projections.contains(templates)) projections[templates] = add_projection(number, templates);
-      std::tie(recipe.projection, recipe.projection_bias) = projections[templates];
+    if (!names.masks.empty()) {
+      const bool shared = plan_.options.masks == MaskScope::group;
+      if (!masks.contains(names.masks))
+        masks[names.masks] = add_masks(names.masks, shared ? group.tiles : layer.tiles);
+      recipe.coefficients = masks[names.masks];
+    }
+    if (!names.coefficients.empty()) {
+      const auto templates = static_cast<std::int64_t>(layer.offsets.size());
+      const Shape shape{names.projection.empty() ? templates : plan_.options.embedding};
+      recipe.coefficients = parameters_.add(names.coefficients, shape, Section::coefficient, false,
+                                            initial_coefficients(plan_, l));
+    }
+    if (!names.projection.empty()) {
+      if (!projections.contains(names.projection)) projections[names.projection] = add_projection(l);
+      std::tie(recipe.projection, recipe.projection_bias) = projections[names.projection];
     }
     recipes.push_back(std::move(recipe));
   }
   return recipes;
 }
 
-/// W and b of the group's layers with `templates` templates.
-std::pair<Var, Var> SharedWeights::add_projection(int group, std::int64_t templates) {
-  const std::string name = fmt::format("group{}.projection{}", group, templates);
-  const Var w = parameters_.add(name, Shape{templates, options_.embedding}, Section::coefficient, true,
+/// W and b of the layers of its group that have as many templates.
+std::pair<Var, Var> SharedWeights::add_projection(int layer) {
+  const std::string name = recipe_names(plan_, layer).projection;
+  const int group = plan_.layers[layer].group;
+  const auto templates = static_cast<std::int64_t>(plan_.layers[layer].offsets.size());
+  const Var w = parameters_.add(name, Shape{templates, plan_.options.embedding}, Section::coefficient, true,
                                 initial_projection(plan_, group, templates));
-  const Var b = parameters_.add(name + ".bias", Shape{templates}, Section::coefficient, true,
+  const Var b = parameters_.add(name + kBiasOf, Shape{templates}, Section::coefficient, true,
                                 initial_projection_bias(plan_, group, templates));
   return {w, b};
 }

@@ -78,8 +78,8 @@ class SharedWeights final : public WeightFactory {
     int group, index;
   };
   std::vector<WeightRecipe> make_recipes(int group);
-  std::pair<Var, Var> add_projection(int group, std::int64_t templates);
-  Var add_masks(const std::string& owner, std::int64_t tiles);
+  std::pair<Var, Var> add_projection(int layer);
+  Var add_masks(const std::string& name, std::int64_t tiles);
   Tensor kept_weight(Place place);
   void arrived(Place place, const Tensor& gradient);
   void carry_on(Group& group);

@@ -194,6 +194,13 @@ TEST(Options, WritesWhatItReads) {
   EXPECT_EQ(options.to_toml().find("out"), std::string::npos);
 }
 
+TEST(Options, TheCommandLineCanBeTypedAgain) {
+  Trial run;
+  Options options = make(run);
+  options.parse({"--budget", "it's a quarter", "--out", "elsewhere", "--epochs", "7", "--no-flip"});
+  EXPECT_EQ(options.command_line(), "ssn try --epochs 7 --budget 'it'\\''s a quarter' --no-flip");
+}
+
 TEST(Options, HelpShowsUnitsDefaultsAndExample) {
   Trial run;
   Options options = make(run);

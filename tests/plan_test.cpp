@@ -330,8 +330,15 @@ TEST(PlanTest, JsonHasTheNamesThatToolsReadAndTheTextTheCounts) {
   EXPECT_EQ(j["layers"][0]["method"], "templates");
   EXPECT_EQ(j["layers"][0]["templates"], 3);
   EXPECT_EQ(j["layers"][0]["offsets"], (std::vector{0, 20, 40}));
+  EXPECT_EQ(j["layers"][0]["theta"], "group0");
+  EXPECT_EQ(j["layers"][0]["gain"], layer_gain(p, 0));
+  EXPECT_EQ(j["layers"][0]["coefficients"], p.layers[0].name + ".phi");
+  EXPECT_EQ(j["layers"][0]["projection"]["bias"], "group0.projection3.bias");
+  EXPECT_FALSE(j["layers"][0].contains("masks"));
   EXPECT_EQ(j["layers"][1]["method"], "upsample");
-  EXPECT_FALSE(j["layers"][0].contains("grid"));
+  EXPECT_EQ(j["layers"][1]["masks"], "group0.mask");
+  for (const char* other : {"grid", "coefficients", "projection"})
+    EXPECT_FALSE(j["layers"][1].contains(other)) << other;
   EXPECT_EQ(j["options"],
             nlohmann::json::parse(
                 R"({"budget": "60", "count": "groups", "mapping": "single", "combine": "emb", "templates": 8,
@@ -351,6 +358,7 @@ TEST(PlanTest, TheTableNamesEveryMethod) {
   const Plan inter = plan_of({{4, 5}, {9, 11}}, "60", o);
   EXPECT_NE(text(inter).find(" 7x8 resized "), std::string::npos) << text(inter);
   EXPECT_EQ(to_json(inter)["layers"][1]["grid"], (std::vector{7, 8}));
+  EXPECT_EQ(to_json(inter)["layers"][1]["resized_to"], (std::vector{9, 11}));
   o.allocation = Allocation::resized;
   o.count = Count::total;
   const std::string table = text(plan_of({{4, 5}, {9, 11}}, "700", o));

@@ -314,7 +314,7 @@ void read_mapping_file(Comm& comm, TrainConfig& c) {
 
 void take_mapping(const Archive& archive, TrainConfig& c) {
   const auto plan = nlohmann::json::parse(archive.attribute<std::string>("plan"), nullptr, false);
-  check(plan.is_object(), "checkpoint", "its attribute plan is not JSON");
+  check(plan.is_object(), "checkpoint", "{}: its attribute plan is not JSON", archive.path);
   const std::string kind = plan.value("/options/mapping"_json_pointer, "");
   if (kind == name_of(MappingKind::file) || kind == name_of(MappingKind::learned)) c.labels = labels_of(plan);
 }

@@ -21,8 +21,9 @@ class Model {
   void build(Comm& comm);
 
   const Plan& plan() const { return weights.plan(); }
-  /// plan() as `ssn plan --json` and plan.json have it: with `reduced`, where the network is.
+  /// plan() as `ssn plan --json`, plan.json and checkpoints have it: with `reduced`, where the network is.
   nlohmann::json plan_json() const;
+  const std::string& name() const { return name_; }
   /// If the network is smaller than the one of its name (--baseline reduced).
   const std::optional<Reduction>& reduction() const { return reduction_; }
   const InputShape& input() const { return input_; }
@@ -35,6 +36,7 @@ class Model {
  private:
   Model(const TrainConfig& config, const InputShape& input, Device device, Setting setting);
 
+  std::string name_;  // of the network
   InputShape input_;
   std::optional<Reduction> reduction_;
 };
