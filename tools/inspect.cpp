@@ -2,6 +2,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "runtime/checkpoint.h"
 #include "runtime/options.h"
@@ -65,9 +66,10 @@ std::string value_text(const Attribute& value, std::size_t indent) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, std::string>) {
           if (v.find('\n') == std::string::npos) return v;
-          std::string out = "\n" + std::string(indent + 2, ' ');
-          for (const char c : v.substr(0, v.find_last_not_of('\n') + 1))
-            out += c == '\n' ? "\n" + std::string(indent + 2, ' ') : std::string(1, c);
+          std::string out;
+          std::istringstream lines(v);
+          for (std::string line; std::getline(lines, line);)
+            out += fmt::format("\n{}{}", std::string(indent + 2, ' '), line);
           return out;
         } else if constexpr (std::is_arithmetic_v<T>) {
           return fmt::format("{}", v);
