@@ -9,6 +9,7 @@
 #include <regex>
 
 #include "runtime/checkpoint.h"
+#include "runtime/trial.h"
 
 namespace ssn {
 namespace {
@@ -77,6 +78,15 @@ class PackedImages : public EncodedImages {
     shards_.push_back(std::move(shard));
   }
 
+  /// Reads all but the images, and touches these.
+  void try_all() const {
+    std::uint8_t byte = 0;
+    for (const Shard& shard : shards_) {
+      shard.file.read("names");
+      if (shard.offsets.back() > 0) shard.file.read_part("bytes", 0, {&byte, 1});
+    }
+  }
+
   std::int64_t size() const override { return size_; }
   std::int32_t label(std::int64_t image) const override {
     const auto [shard, at] = find(image);
@@ -133,8 +143,8 @@ class PackedImages : public EncodedImages {
 };
 
 /// The shards of a part; how many there should be, the name of any says.
-std::shared_ptr<const EncodedImages> open_part(const std::string& directory, const std::string& part,
-                                               std::string& classes) {
+std::shared_ptr<const PackedImages> open_part(const std::string& directory, const std::string& part,
+                                              std::string& classes) {
   std::vector<std::string> found = find_shards(directory);
   std::erase_if(found, [&](const std::string& name) { return !name.starts_with(part + "-"); });
   check(!found.empty(), "data", "{}: expected {} and so on in it, as ssn pack writes them; found none",
@@ -264,6 +274,14 @@ PackedShard write_shard(const std::string& directory, const std::string& part, s
 EncodedSets open_image_pack(const std::string& directory) {
   std::error_code error;
   check(fs::is_directory(directory, error), "data", "{}: there is no such directory", directory);
+  constexpr int kSeconds = 60;
+  try_in_child(
+      directory,
+      [&] {
+        std::string classes;
+        for (const char* part : {"train", "val"}) open_part(directory, part, classes)->try_all();
+      },
+      kSeconds);
   std::string classes;
   EncodedSets sets;
   sets.train = open_part(directory, "train", classes);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -9,6 +10,7 @@
 #include "runtime/file_descriptor.h"
 #include "runtime/liveness.h"
 #include "runtime/seal.h"
+#include "runtime/trial.h"
 
 // docs/checkpoint-format.md describes the format.
 namespace ssn {
@@ -29,15 +31,41 @@ std::pair<std::string, std::string> split(const std::string& name) {
   return {name.substr(0, at), name.substr(at + 1)};
 }
 
-void read_tree(const Hdf5File& file, const std::string& object, Archive& archive) {
-  const std::string prefix = object.empty() ? "" : object + "/";
-  for (auto& [name, value] : file.attributes(object))
-    archive.attributes.emplace(prefix + name, std::move(value));
-  if (!file.is_group(object)) {
-    archive.tensors.emplace(object, file.read(object));
-    return;
+/// Reads a file's tree. What is larger than all that it may hold, or so deep that a group must contain
+/// itself, is refused.
+class TreeReader {
+ public:
+  TreeReader(const Hdf5File& file, Archive& archive)
+      : file_(file), archive_(archive), left_(file.most_bytes()) {}
+
+  void read(const std::string& object) {
+    constexpr std::ptrdiff_t kDeepest = 32;
+    check(std::ranges::count(object, '/') <= kDeepest, "hdf5",
+          "{}: cannot read /{}: groups are in each other {} deep", file_.path(), object, kDeepest);
+    const std::string prefix = object.empty() ? "" : object + "/";
+    for (auto& [name, value] : file_.attributes(object))
+      archive_.attributes.emplace(prefix + name, std::move(value));
+    if (file_.is_group(object)) {
+      for (const std::string& child : file_.children(object)) read(prefix + child);
+      return;
+    }
+    const Tensor tensor = file_.read(object);
+    left_ -= static_cast<std::int64_t>(tensor.bytes());
+    check(left_ >= 0, "hdf5", "{}: cannot read /{}: all together is much larger than the file", file_.path(),
+          object);
+    archive_.tensors.emplace(object, tensor);
   }
-  for (const std::string& child : file.children(object)) read_tree(file, prefix + child, archive);
+
+ private:
+  const Hdf5File& file_;
+  Archive& archive_;
+  std::int64_t left_;  // bytes that may still be read
+};
+
+void read_file(const std::string& path, Archive& archive) {
+  Hdf5File file = Hdf5File::open(path);
+  TreeReader(file, archive).read("");
+  file.close();
 }
 
 }  // namespace
@@ -91,9 +119,8 @@ Archive load_hdf5(const std::string& path) {
   Archive archive;
   archive.path = path;
   archive.format_version = check_seal(path) ? kSealVersion : 0;
-  Hdf5File file = Hdf5File::open(path);
-  read_tree(file, "", archive);
-  file.close();
+  if (archive.format_version == 0) try_in_child(path, [&] { read_file(path, archive); });
+  read_file(path, archive);
   return archive;
 }
 

@@ -40,7 +40,8 @@ void save_checkpoint(const std::string& path, const Archive& archive, Layout lay
 /// truncated, damaged, foreign or of a later version is an Error. Damage is found before the HDF5 library
 /// parses anything.
 Archive load_checkpoint(const std::string& path);
-/// The same of any HDF5 file, with all its attributes but those of types that Attribute has not.
+/// The same of any HDF5 file, with all its attributes but those of types that Attribute has not. One without
+/// a checksum of ours is read in a child process first (runtime/trial.h).
 Archive load_hdf5(const std::string& path);
 
 /// Runs fill(name of a temporary file in the same directory), makes that file durable and puts it in place of

@@ -24,8 +24,9 @@ namespace {
 /// that are closed.
 std::mutex& library() {
   static std::mutex mutex;
-  static const bool no_cleanup = H5dont_atexit() >= 0;  // before any other call
-  static_cast<void>(no_cleanup);
+  static const bool prepared = H5dont_atexit() >= 0 &&         // before any other call
+                               H5PLset_loading_state(0) >= 0;  // a file must not choose code that is loaded
+  static_cast<void>(prepared);
   return mutex;
 }
 
@@ -93,12 +94,22 @@ std::string absolute(const std::string& object) {
   return object.starts_with('/') ? object : "/" + object;
 }
 
+/// Links by name could lead out of the file, or round in it.
+void check_link(const Call& call, hid_t file, const std::string& path) {
+  H5L_info_t info;
+  call(H5Lget_info(file, path.c_str(), &info, H5P_DEFAULT));
+  if (info.type != H5L_TYPE_HARD)
+    call.refuse("{} is {} link, which is not followed: put there what it leads to", path,
+                info.type == H5L_TYPE_SOFT ? "a soft" : "an external");
+}
+
 /// The library answers for the last link only: every link on the way is asked.
 bool link_exists(const Call& call, hid_t file, const std::string& object) {
   const std::string path = absolute(object);
   for (std::size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
     const std::string part = path.substr(0, at);
     if (part != "/" && call(H5Lexists(file, part.c_str(), H5P_DEFAULT)) == 0) return false;
+    if (part != "/") check_link(call, file, part);
     if (at == std::string::npos) return true;
   }
 }
@@ -182,6 +193,13 @@ Shape shape_of(const Call& call, hid_t space) {
   return Shape(std::span(signed_dims, static_cast<std::size_t>(rank)));
 }
 
+/// So many of such elements; shape_of() has seen to it that their number fits.
+void check_bytes(const Call& call, const Shape& shape, std::size_t element, std::int64_t most) {
+  const double bytes = static_cast<double>(shape.size()) * static_cast<double>(element);
+  if (bytes > static_cast<double>(most))
+    call.refuse("it says to have {:.0f} bytes, in a file that is much smaller", bytes);
+}
+
 /// Chunks of at most 1 MiB that are one after another in memory: as many of the last dimensions as there is
 /// room for, and of the one before a part, all about alike.
 std::vector<hsize_t> chunk_of(const Tensor& t) {
@@ -249,18 +267,51 @@ Id open_object(const Call& call, hid_t file, const std::string& object) {
   return call(H5Oopen(file, absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
 }
 
+void check_filters(const Call& call, hid_t properties) {
+  const int filters = call(H5Pget_nfilters(properties));
+  for (int i = 0; i < filters; ++i) {
+    unsigned flags = 0, configuration = 0;
+    std::size_t values = 0;
+    char name[64] = "";
+    const H5Z_filter_t filter = call(H5Pget_filter2(properties, static_cast<unsigned>(i), &flags, &values,
+                                                    nullptr, sizeof name - 1, name, &configuration));
+    if (call(H5Zfilter_avail(filter)) == 0)
+      call.refuse("it needs the filter {} ({}), which is not here: store it with gzip, or as it is", filter,
+                  name);
+  }
+}
+
+/// Opens a dataset that lies in the file as a whole, in a way that needs at most `most` bytes at once.
+Id open_dataset(const Call& call, hid_t file, const std::string& dataset, std::int64_t most) {
+  Id id = open_object(call, file, dataset);
+  if (H5Iget_type(id) != H5I_DATASET) call.refuse("it is not a dataset");
+  const Id properties = call(H5Dget_create_plist(id), H5Pclose);
+  const H5D_layout_t layout = call(H5Pget_layout(properties));
+  if (layout == H5D_VIRTUAL || call(H5Pget_external_count(properties)) > 0)
+    call.refuse("its data lie in other files: put them into this one");
+  if (layout != H5D_CHUNKED) return id;
+  check_filters(call, properties);
+  hsize_t chunk[H5S_MAX_RANK] = {};
+  const int rank = call(H5Pget_chunk(properties, H5S_MAX_RANK, chunk));
+  double bytes = static_cast<double>(H5Tget_size(call(H5Dget_type(id), H5Tclose)));
+  for (int i = 0; i < rank; ++i) bytes *= static_cast<double>(chunk[i]);
+  if (bytes > static_cast<double>(most))
+    call.refuse("a chunk has {:.0f} bytes, in a file that is much smaller", bytes);
+  return id;
+}
+
 /// A dataset of u8 with one dimension.
 struct ByteSet {
   Id id, space;
   std::int64_t length;
 };
-ByteSet open_bytes(const Call& call, hid_t file, const std::string& dataset) {
-  Id id = open_object(call, file, dataset);
-  if (H5Iget_type(id) != H5I_DATASET) call.refuse("it is not a dataset");
+ByteSet open_bytes(const Call& call, hid_t file, const std::string& dataset, std::int64_t most) {
+  Id id = open_dataset(call, file, dataset, most);
   const Id type = call(H5Dget_type(id), H5Tclose);
   Id space = call(H5Dget_space(id), H5Sclose);
   const Shape shape = shape_of(call, space);
   if (dtype_of_file(call, type) != DType::u8 || shape.rank() != 1) call.refuse("it is not a list of bytes");
+  check_bytes(call, shape, 1, most);
   return {std::move(id), std::move(space), shape[0]};
 }
 
@@ -278,8 +329,10 @@ std::string read_string(const Call& call, hid_t attribute, hid_t type) {
 }
 
 /// None: of a type that Attribute has not.
-std::optional<Attribute> read_attribute(const Call& call, hid_t object, const char* name) {
+std::optional<Attribute> read_attribute(const Call& call, hid_t object, const char* name, std::int64_t most) {
   const Id attribute = call(H5Aopen(object, name, H5P_DEFAULT), H5Aclose);
+  if (H5Aget_storage_size(attribute) > static_cast<hsize_t>(most))
+    call.refuse("attribute {} says to be larger than the file could hold", name);
   const Id type = call(H5Aget_type(attribute), H5Tclose), space = call(H5Aget_space(attribute), H5Sclose);
   const H5T_class_t cls = H5Tget_class(type);
   const bool scalar = H5Sget_simple_extent_type(space) == H5S_SCALAR;
@@ -329,25 +382,31 @@ AttributeForm form_of(const Call& call, const Attribute& value) {
   return {string_type(), string_type(), scalar(), text.c_str()};
 }
 
-/// The system's own words for what most often goes wrong, before the library is asked.
-void check_opens(const std::string& path, int flags, const char* action) {
+/// The system's own words for what most often goes wrong, before the library is asked. The file's size.
+std::int64_t check_opens(const std::string& path, int flags, const char* action) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);  // waits for nobody at a pipe
   check(fd >= 0, "hdf5", "{}: cannot {}: {}", path, action, std::strerror(errno));
   struct stat status {};
   ::fstat(fd, &status);
   ::close(fd);
   check(S_ISREG(status.st_mode), "hdf5", "{}: cannot {}: it is not a file", path, action);
+  return status.st_size;
 }
 
 }  // namespace
 
+std::unique_lock<std::mutex> lock_hdf5() {
+  return std::unique_lock(library());
+}
+
 Hdf5File::Hdf5File(Hdf5File&& o) noexcept
-    : path_(std::move(o.path_)), file_(std::exchange(o.file_, -1)), writes_(o.writes_) {}
+    : path_(std::move(o.path_)), file_(std::exchange(o.file_, -1)), writes_(o.writes_), most_(o.most_) {}
 
 Hdf5File& Hdf5File::operator=(Hdf5File&& o) noexcept {
   std::swap(path_, o.path_);
   std::swap(file_, o.file_);
   std::swap(writes_, o.writes_);
+  std::swap(most_, o.most_);
   return *this;
 }
 
@@ -359,12 +418,14 @@ Hdf5File::~Hdf5File() {
 }
 
 Hdf5File Hdf5File::open(const std::string& path) {
-  check_opens(path, O_RDONLY, "open it");
+  constexpr std::int64_t kLeast = 1 << 20, kExpansion = 32;
+  const std::int64_t size = check_opens(path, O_RDONLY, "open it");
   const Call call(path, "open it");
   if (call(H5Fis_hdf5(path.c_str())) == 0) call.refuse("it is not an HDF5 file");
   const Id access = access_properties(call);
   Hdf5File file;
   file.path_ = path;
+  file.most_ = kLeast + kExpansion * size;
   file.file_ = call(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access));
   return file;
 }
@@ -420,11 +481,11 @@ void Hdf5File::create_group(const std::string& group) {
 
 Tensor Hdf5File::read(const std::string& dataset) const {
   const Call call(path_, "read /" + dataset);
-  const Id id = open_object(call, file_, dataset);
-  if (H5Iget_type(id) != H5I_DATASET) call.refuse("it is not a dataset");
+  const Id id = open_dataset(call, file_, dataset, most_);
   const Id type = call(H5Dget_type(id), H5Tclose), space = call(H5Dget_space(id), H5Sclose);
   const DType dtype = dtype_of_file(call, type);
   const Shape shape = shape_of(call, space);
+  check_bytes(call, shape, size_of(dtype), most_);
   const Tensor t = Tensor::empty(shape, dtype);
   if (t.size() > 0) call(H5Dread(id, memory_type(call, dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, t.raw()));
   return t;
@@ -432,12 +493,12 @@ Tensor Hdf5File::read(const std::string& dataset) const {
 
 std::int64_t Hdf5File::length(const std::string& dataset) const {
   const Call call(path_, "look at /" + dataset);
-  return open_bytes(call, file_, dataset).length;
+  return open_bytes(call, file_, dataset, most_).length;
 }
 
 void Hdf5File::read_part(const std::string& dataset, std::int64_t first, std::span<std::uint8_t> to) const {
   const Call call(path_, "read /" + dataset);
-  const ByteSet bytes = open_bytes(call, file_, dataset);
+  const ByteSet bytes = open_bytes(call, file_, dataset, most_);
   if (first < 0 || first > bytes.length || std::ssize(to) > bytes.length - first)
     call.refuse("there are no {} bytes from {} on, it has {}", to.size(), first, bytes.length);
   if (to.empty()) return;
@@ -475,7 +536,8 @@ bool Hdf5File::has_attribute(const std::string& object, const std::string& name)
 
 Attribute Hdf5File::attribute(const std::string& object, const std::string& name) const {
   const Call call(path_, fmt::format("read attribute {} of /{}", name, object));
-  std::optional<Attribute> value = read_attribute(call, open_object(call, file_, object), name.c_str());
+  std::optional<Attribute> value =
+      read_attribute(call, open_object(call, file_, object), name.c_str(), most_);
   if (!value) call.refuse("it is neither a number, a list of numbers nor a string");
   return *std::move(value);
 }
@@ -491,7 +553,7 @@ std::map<std::string, Attribute> Hdf5File::attributes(const std::string& object)
   call(H5Aiterate2(id, H5_INDEX_NAME, H5_ITER_INC, nullptr, add, &names));
   std::map<std::string, Attribute> all;
   for (const std::string& name : names)
-    if (std::optional<Attribute> value = read_attribute(call, id, name.c_str()))
+    if (std::optional<Attribute> value = read_attribute(call, id, name.c_str(), most_))
       all.emplace(name, *std::move(value));
   return all;
 }

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <variant>
@@ -21,9 +23,17 @@ enum class Layout {
   plain,       // in one piece, of which parts can be read fast
 };
 
+/// Keeps all threads out of the library, as each call of an Hdf5File does.
+std::unique_lock<std::mutex> lock_hdf5();
+
 /// An HDF5 file. Objects are named by paths from the root ("block1/conv1/weight"; "" is the root). Every
 /// failure is an Error with the file's name and the innermost message of the library. Thread-safe, one call
 /// at a time in the process.
+///
+/// The library may crash over a damaged file: what has no checksum of its own is for try_in_child() first
+/// (runtime/trial.h). What leads out of the file (soft and external links, external and virtual datasets),
+/// needs a filter that is not there, or is larger than 1 MiB and 32 times the file is an Error that names the
+/// object.
 class Hdf5File {
  public:
   Hdf5File() = default;
@@ -41,6 +51,8 @@ class Hdf5File {
   void close();
 
   const std::string& path() const { return path_; }
+  /// That a file read can sensibly hold: 1 MiB and 32 times its size.
+  std::int64_t most_bytes() const { return most_; }
   bool exists(const std::string& object) const;
   bool is_group(const std::string& object) const;
   /// Names of the members of a group, sorted.
@@ -75,6 +87,7 @@ class Hdf5File {
   std::string path_;
   std::int64_t file_ = -1;  // the library's identifier
   bool writes_ = false;
+  std::int64_t most_ = std::numeric_limits<std::int64_t>::max();
 };
 
 }  // namespace ssn

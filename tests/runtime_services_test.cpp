@@ -1,8 +1,10 @@
-// Log, progress and trace.
+// Log, progress, trace and the trial in a child process.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -10,10 +12,13 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "runtime/checkpoint.h"
+#include "runtime/config.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/progress.h"
 #include "runtime/trace_file.h"
+#include "runtime/trial.h"
 
 namespace ssn {
 namespace {
@@ -163,6 +168,64 @@ TEST_F(TraceTest, DropsWhatIsTooMuchAndSaysSo) {
 
 TEST_F(TraceTest, UnwritableFileIsAnError) {
   EXPECT_THROW(write_trace(comm_, "/nonexistent/trace.json", {}, {}), Error);
+}
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+std::string trial(const std::function<void()>& read) {
+  return error_of([&] { try_in_child("file.h5", read, 1); });
+}
+
+TEST(Trial, WhatTheChildDoesIsLost) {
+  int here = 0;
+  EXPECT_EQ(trial([&] { here = 1; }), "");
+  EXPECT_EQ(here, 0);
+  EXPECT_EQ(trial([] { fail("read", "file.h5: damaged"); }), "[read] file.h5: damaged");
+  EXPECT_EQ(trial([] { throw std::runtime_error("any"); }), "any");
+}
+
+TEST(Trial, SaysWhatTheChildDiedOf) {
+  EXPECT_NE(trial([] { std::raise(SIGSEGV); }).find("crashed the library (Segmentation fault)"),
+            std::string::npos);
+  EXPECT_NE(trial([] { std::abort(); }).find("file.h5: it is damaged"), std::string::npos);
+  EXPECT_NE(trial([] {
+              for (std::atomic<int> i = 0;; ++i) {
+              }
+            }).find("took more than 1 s"),
+            std::string::npos);
+  const auto greedy = [] { std::vector<char>(std::size_t{1} << 30, 'x'); };
+  if (build::exact_allocation) return;  // sanitizers have no limit of memory
+  EXPECT_NE(trial(greedy).find("needed more than 256 MiB"), std::string::npos);
+}
+
+TEST(Trial, ThreadsMayTryAtATime) {
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([] { EXPECT_EQ(trial([] { fail("read", "no"); }), "[read] no"); });
+}
+
+TEST(Trial, ForeignHdf5) {
+  const std::string seeds = std::string(build::source_data_dir) + "/../tests/fuzz/seeds/hdf5/";
+  const auto says = [&](const char* file, const std::string& part) {
+    const std::string message = error_of([&] { load_hdf5(seeds + file); });
+    EXPECT_NE(message.find(seeds + file), std::string::npos) << message;
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  EXPECT_EQ(load_hdf5(seeds + "old.h5").tensor("a/b/weight").shape(), (Shape{3, 5}));
+  EXPECT_EQ(load_hdf5(seeds + "new.h5").attribute<std::string>("vlen"), "größer");
+  says("links.h5", "/out is an external link");
+  says("cycle.h5", "/g/again");
+  says("external.h5", "cannot read /a: its data lie in other files");
+  says("virtual.h5", "cannot read /v: its data lie in other files");
+  says("absurd.h5", "cannot read /huge: a chunk has 4194304 bytes");
+  says("types.h5", "cannot read /c: its type");
 }
 
 }  // namespace
