@@ -62,6 +62,7 @@ int eval(Comm& comm, const Arguments& arguments) {
   const InputShape& input = facts.input;
   Model model(config, input, choose_device(device));
   choose_threads(comm, threads, useful_threads(model.plan(), input, batch / comm.size()));
+  check_plan(model, archive);
   model.build(comm);
   restore_for_use(model, archive);
 

@@ -81,6 +81,7 @@ int export_weights(Comm& comm, const Arguments& arguments) {
   TrainConfig config = stored_config(archive, path);
   config.weights = name_of(WeightPolicy::eager);
   Model model(config, stored_facts(archive).input, Device::cpu);
+  check_plan(model, archive);
   model.build(comm);
   restore_for_use(model, archive);
   const Archive result = exported(model, config, archive, command);

@@ -48,7 +48,7 @@ std::vector<int> numbers_behind(std::string_view name, std::string_view stem) {
   while (p < end && *p == '-') {
     int value = 0;
     const auto [next, error] = std::from_chars(p + 1, end, value);
-    if (error != std::errc() || value <= 0 || value > 100000) return {};
+    if (error != std::errc() || value <= 0 || value > 10000) return {};
     numbers.push_back(value);
     p = next;
   }

@@ -312,10 +312,20 @@ void read_mapping_file(Comm& comm, TrainConfig& c) {
   c.labels = parse_labels(text, c.mapping);
 }
 
+nlohmann::json stored_plan(const Archive& archive) {
+  constexpr int kDeepest = 16;  // no plan is so deep, and the JSON library calls itself for each level
+  const auto keep = [](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+    return depth < kDeepest;
+  };
+  auto plan = nlohmann::json::parse(archive.attribute<std::string>("plan"), keep, false);
+  check(plan.is_object(), "checkpoint", "{}: its attribute plan is not a JSON object", archive.path);
+  return plan;
+}
+
 void take_mapping(const Archive& archive, TrainConfig& c) {
-  const auto plan = nlohmann::json::parse(archive.attribute<std::string>("plan"), nullptr, false);
-  check(plan.is_object(), "checkpoint", "{}: its attribute plan is not JSON", archive.path);
-  const std::string kind = plan.value("/options/mapping"_json_pointer, "");
+  const nlohmann::json plan = stored_plan(archive), options = plan.value("options", nlohmann::json());
+  const auto found = options.find("mapping");
+  const std::string kind = found != options.end() && found->is_string() ? found->get<std::string>() : "";
   if (kind == name_of(MappingKind::file) || kind == name_of(MappingKind::learned)) c.labels = labels_of(plan);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,8 @@ void use_defaults_of(const Dataset& dataset, const Options& options, TrainConfig
 bool learns_mapping(const TrainConfig& config);
 /// The labels of --mapping FILE, which rank 0 reads. Collective.
 void read_mapping_file(Comm& comm, TrainConfig& config);
+/// The plan of a checkpoint, as its attribute says.
+nlohmann::json stored_plan(const Archive& archive);
 /// The labels that a checkpoint was trained with, so that neither a file nor a search is needed again.
 void take_mapping(const Archive& archive, TrainConfig& config);
 /// The options that a checkpoint was trained with, and its labels; `path` names it in errors.

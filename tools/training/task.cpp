@@ -176,14 +176,16 @@ std::string difference(const nlohmann::json& stored, const nlohmann::json& own, 
   return alike ? "" : fmt::format("{} is {}, expected {}", at, stored.dump(), own.dump());
 }
 
+}  // namespace
+
 void check_plan(const Model& model, const Archive& archive) {
-  const auto stored = nlohmann::json::parse(archive.attribute<std::string>("plan"), nullptr, false);
-  check(stored.is_object(), "checkpoint", "{}: its attribute plan is not a JSON object", archive.path);
-  const std::string found = difference(stored, model.plan_json(), "plan");
+  const std::string found = difference(stored_plan(archive), model.plan_json(), "plan");
   check(found.empty(), "checkpoint",
         "{}: it holds another network, or one that shares its parameters in another way: {}", archive.path,
         found);
 }
+
+namespace {
 
 /// `prefix`: of the tensors' names.
 void restore_values(Model& model, const Archive& archive, const std::string& prefix) {

@@ -73,6 +73,9 @@ Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t pa
 void store_model(const Model& model, const DataFacts& facts, const std::string& config, Archive& archive);
 /// Copies the archive's tensor of that name; one of another shape or type is an Error.
 void restore(const Archive& archive, const std::string& name, const Tensor& to);
+/// An archive of another network, or another plan, is an Error that says what differs. Takes no memory, so
+/// that it is for before build().
+void check_plan(const Model& model, const Archive& archive);
 /// An archive of another network is an Error that says what differs.
 void restore_model(Model& model, const Archive& archive);
 /// What the run measured: the moving averages where it kept them (--ema), otherwise as restore_model.
