@@ -80,7 +80,7 @@ int export_weights(Comm& comm, const Arguments& arguments) {
   const Archive archive = load_checkpoint(path);
   TrainConfig config = stored_config(archive, path);
   config.weights = name_of(WeightPolicy::eager);
-  Model model(config, stored_facts(archive).input, Device::cpu);
+  Model model = stored_model(archive, config, stored_facts(archive).input, Device::cpu);
   check_plan(model, archive);
   model.build(comm);
   restore_for_use(model, archive);

@@ -50,7 +50,7 @@ class Directory {
 void use(const Archive& archive, const std::string& file) {
   const TrainConfig config = stored_config(archive, file);
   const DataFacts facts = stored_facts(archive);
-  Model model(config, facts.input, Device::cpu);
+  Model model = stored_model(archive, config, facts.input, Device::cpu);
   check_plan(model, archive);
   SoloComm comm;
   model.build(comm);

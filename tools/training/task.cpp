@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -176,7 +177,22 @@ std::string difference(const nlohmann::json& stored, const nlohmann::json& own, 
   return alike ? "" : fmt::format("{} is {}, expected {}", at, stored.dump(), own.dump());
 }
 
+/// What f() gives, which depends on what the checkpoint says of itself; its errors name the file.
+template <class F>
+auto naming_file(const Archive& archive, F&& f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    fail("checkpoint", "{}: what it says of itself does not fit together: {}", archive.path, e.what());
+  }
+}
+
 }  // namespace
+
+Model stored_model(const Archive& archive, const TrainConfig& config, const InputShape& input,
+                   Device device) {
+  return naming_file(archive, [&] { return Model(config, input, device); });
+}
 
 void check_plan(const Model& model, const Archive& archive) {
   const std::string found = difference(stored_plan(archive), model.plan_json(), "plan");
@@ -187,13 +203,32 @@ void check_plan(const Model& model, const Archive& archive) {
 
 namespace {
 
+/// All tensors whose names begin with `prefix`, no more and no less, of finite values.
+void restore_all(const Archive& archive, const std::string& prefix, const std::map<std::string, Tensor>& to) {
+  for (const auto& [name, tensor] : to) {
+    restore(archive, prefix + name, tensor);
+    const Tensor values = archive.tensor(prefix + name).to(DType::f32);
+    const auto finite = [](float value) { return std::isfinite(value); };
+    check(std::ranges::all_of(values.span<float>(), finite), "checkpoint",
+          "{}: {}{} has a value that is not finite: the training had failed, or the file is damaged",
+          archive.path, prefix, name);
+  }
+  for (auto it = archive.tensors.lower_bound(prefix); it != archive.tensors.end(); ++it) {
+    if (!it->first.starts_with(prefix)) return;
+    check(to.contains(it->first.substr(prefix.size())), "checkpoint",
+          "{}: it has a tensor {}, the network has none", archive.path, it->first);
+  }
+}
+
 /// `prefix`: of the tensors' names.
 void restore_values(Model& model, const Archive& archive, const std::string& prefix) {
   check_plan(model, archive);
+  std::map<std::string, Tensor> parameters, statistics;
   for (const Parameters::Entry& entry : model.parameters.entries())
-    restore(archive, prefix + "parameters/" + entry.name, entry.leaf.value());
-  for (const Parameters::Buffer& buffer : model.parameters.buffers())
-    restore(archive, prefix + "statistics/" + buffer.name, buffer.tensor);
+    parameters[entry.name] = entry.leaf.value();
+  for (const Parameters::Buffer& buffer : model.parameters.buffers()) statistics[buffer.name] = buffer.tensor;
+  restore_all(archive, prefix + "parameters/", parameters);
+  restore_all(archive, prefix + "statistics/", statistics);
   model.parameters.values_changed();
 }
 
@@ -230,9 +265,15 @@ DataFacts stored_facts(const Archive& archive) {
     }
     facts.input.vocabulary = std::ssize(facts.vocabulary);
   } else {
-    facts.input.size = ImageSize::parse(archive.attribute<std::string>("data/input"));
+    const auto& size = archive.attribute<std::string>("data/input");
+    facts.input.size = naming_file(archive, [&] { return ImageSize::parse(size); });
     facts.input.classes = integer("data/classes");
     facts.normalization = {floats("data/mean"), floats("data/std")};
+    const auto& [mean, deviation] = facts.normalization;
+    const auto channels = static_cast<std::size_t>(facts.input.size.channels);
+    check(mean.size() == deviation.size() && (mean.empty() || mean.size() == channels), "checkpoint",
+          "{}: its data/mean has {} numbers and data/std {}, its images have {} channels", archive.path,
+          mean.size(), deviation.size(), channels);
   }
   return facts;
 }

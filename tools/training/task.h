@@ -73,10 +73,13 @@ Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t pa
 void store_model(const Model& model, const DataFacts& facts, const std::string& config, Archive& archive);
 /// Copies the archive's tensor of that name; one of another shape or type is an Error.
 void restore(const Archive& archive, const std::string& name, const Tensor& to);
+/// The network that a checkpoint says to be of, for use; errors name the file.
+Model stored_model(const Archive& archive, const TrainConfig& config, const InputShape& input, Device device);
 /// An archive of another network, or another plan, is an Error that says what differs. Takes no memory, so
 /// that it is for before build().
 void check_plan(const Model& model, const Archive& archive);
-/// An archive of another network is an Error that says what differs.
+/// An archive of another network, with other tensors than it has, or with values that are not finite is an
+/// Error that says what differs.
 void restore_model(Model& model, const Archive& archive);
 /// What the run measured: the moving averages where it kept them (--ema), otherwise as restore_model.
 void restore_for_use(Model& model, const Archive& archive);
