@@ -125,7 +125,11 @@ Archive load_hdf5(const std::string& path) {
 }
 
 Archive load_checkpoint(const std::string& path) {
-  Archive archive = load_hdf5(path);
+  return as_checkpoint(load_hdf5(path));
+}
+
+Archive as_checkpoint(Archive archive) {
+  const std::string& path = archive.path;
   const bool sealed = archive.format_version == kSealVersion;
   const auto format = archive.attributes.find("format");
   check(format != archive.attributes.end() && format->second == Attribute(kFormat), "checkpoint",

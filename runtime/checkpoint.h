@@ -43,6 +43,8 @@ Archive load_checkpoint(const std::string& path);
 /// The same of any HDF5 file, with all its attributes but those of types that Attribute has not. One without
 /// a checksum of ours is read in a child process first (runtime/trial.h).
 Archive load_hdf5(const std::string& path);
+/// What load_checkpoint makes of what load_hdf5 has read.
+Archive as_checkpoint(Archive archive);
 
 /// Runs fill(name of a temporary file in the same directory), makes that file durable and puts it in place of
 /// `path`; removes it if anything fails. Links stay: what they lead to is replaced.

@@ -12,7 +12,9 @@
 #include "fuzz/target.h"
 #include "runtime/checkpoint.h"
 #include "runtime/comm.h"
+#include "runtime/npz.h"
 #include "runtime/options.h"
+#include "runtime/safetensors.h"
 #include "ssn/mapping.h"
 #include "tools/training/task.h"
 
@@ -151,6 +153,8 @@ void read_packed(const std::string& file) {
 std::span<const Target> targets() {
   static const Target all[] = {{"checkpoint", read_checkpoint, 64},
                                {"hdf5", read_hdf5, 64},
+                               {"safetensors", [](const std::string& file) { read_safetensors(file); }, 64},
+                               {"npz", [](const std::string& file) { read_npz(file); }, 128},
                                {"idx", read_idx, 256},
                                {"cifar", read_cifar_10, 256},
                                {"mapping", read_mapping, 128},

@@ -1,6 +1,7 @@
 #include "tools/exchange/weights_file.h"
 
 #include <fstream>
+#include <utility>
 
 #include "runtime/npz.h"
 #include "runtime/safetensors.h"
@@ -16,24 +17,10 @@ bool has_at(std::ifstream& file, std::streamoff offset, std::string_view mark) {
   return file && found == mark;
 }
 
-void read_tree(const Hdf5File& file, const std::string& object, Archive& archive) {
-  if (!object.empty() && !file.is_group(object)) {
-    archive.tensors.emplace(object, file.read(object));
-    return;
-  }
-  const std::string prefix = object.empty() ? "" : object + "/";
-  for (const std::string& child : file.children(object)) read_tree(file, prefix + child, archive);
-}
-
 Archive read_hdf5(const std::string& path) {
-  Hdf5File file = Hdf5File::open(path);
-  if (file.has_attribute("", "format_version")) {
-    file.close();
-    return load_checkpoint(path);
-  }
-  Archive archive;
-  read_tree(file, "", archive);
-  file.close();
+  Archive archive = load_hdf5(path);
+  if (archive.attributes.contains("format_version")) return as_checkpoint(std::move(archive));
+  archive.attributes.clear();  // others' may have the names of ours
   return archive;
 }
 
