@@ -104,7 +104,8 @@ bool is_checkpoint(const Archive& archive) {
 Archive generated(const Archive& checkpoint, const std::string& path) {
   TrainConfig config = stored_config(checkpoint, path);
   config.weights = name_of(WeightPolicy::eager);
-  Model model(config, stored_facts(checkpoint).input, Device::cpu);
+  Model model = stored_model(checkpoint, config, stored_facts(checkpoint).input, Device::cpu);
+  check_plan(model, checkpoint);
   SoloComm alone;
   model.build(alone);
   restore_for_use(model, checkpoint);
