@@ -18,7 +18,9 @@ class RecordingComm : public SoloComm {
   int waits = 0;
 
  protected:
-  void sum(std::int64_t, void* data, std::int64_t count, DType) override { sums.push_back({data, count}); }
+  void sum(std::int64_t, void* data, std::int64_t count, DType, Device) override {
+    sums.push_back({data, count});
+  }
   void finish(std::int64_t) override { ++waits; }
 };
 
