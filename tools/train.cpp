@@ -5,6 +5,7 @@
 #include "tools/commands.h"
 #include "tools/exchange/take_weights.h"
 #include "tools/training/alike.h"
+#include "tools/training/older.h"
 #include "tools/training/search.h"
 #include "tools/training/trainer.h"
 
@@ -34,7 +35,7 @@ struct TrainCommand {
 /// that it was trained with.
 void take_up(TrainCommand& command, const Arguments& arguments) {
   const std::string path = find_checkpoint(command.run.resume);
-  command.checkpoint = load_checkpoint(path);
+  command.checkpoint = load_run(path);
   check_usage(command.checkpoint->attributes.contains("trainer/epoch"), "train",
               "--resume: {} holds no training to go on with: start one from it with --init", path);
   command.options.read_text(command.checkpoint->attribute<std::string>("config"), path);
@@ -285,7 +286,7 @@ int train(Comm& comm, const Arguments& arguments) {
   const std::string config_text = options.to_toml();
   Trainer trainer(comm, *model,
                   {config, dataset, split.rest, split.held_out, memory.recompute, &directory, config_text,
-                   run.stop_after, search_seconds});
+                   options.command_line(), run.stop_after, search_seconds});
   if (checkpoint) {
     trainer.resume(*checkpoint, run.resume);
     directory.take_over(comm, run.resume);

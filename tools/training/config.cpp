@@ -165,7 +165,8 @@ void add_training_options(Options& options, TrainConfig& c) {
            between(1, 1 << 30))
       .add("on-save-failure", c.on_save_failure, "WHAT",
            "where a checkpoint cannot be written: stop, or continue and try again at the next one",
-           {"stop", "continue"});
+           {"stop", "continue"})
+      .add("compress", c.compress, "smaller checkpoints, which take longer to write: shuffle and deflate");
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
       .add("threads", c.threads, "N", "threads of each rank", between(0, kMostThreads))

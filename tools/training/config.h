@@ -55,6 +55,7 @@ struct TrainConfig {
 
   std::int64_t save_every = 0, keep = 1;  // steps; 0: at the end of epochs only
   std::string on_save_failure = "stop";
+  bool compress = false;  // checkpoints
 
   std::string precision = "f32", recompute = "none", memory;
 

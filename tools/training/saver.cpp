@@ -125,14 +125,14 @@ void Saver::write(const Request& request) {
   const Span span("write checkpoint");
   const auto begin = Clock::now();
   const std::string newest = directory_.file(kNewest);
-  if (request.best) save_checkpoint(directory_.file(kBest), snapshot_);
+  if (request.best) save_checkpoint(directory_.file(kBest), snapshot_, options_.layout);
   std::error_code ignored;
   if (options_.keep > 1 && newest_ && *newest_ < request.step && fs::exists(newest, ignored))
     add_name(newest, directory_.file(kept_name(*newest_)));
   if (request.best)
     add_name(directory_.file(kBest), newest);
   else
-    save_checkpoint(newest, snapshot_);
+    save_checkpoint(newest, snapshot_, options_.layout);
   newest_ = request.step;
   if (options_.keep > 1) remove_older(request.step);
   const auto bytes = static_cast<std::int64_t>(fs::file_size(newest));

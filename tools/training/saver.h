@@ -36,6 +36,7 @@ class Saver {
   struct Options {
     std::int64_t keep = 1;  // checkpoints in all, beside best.h5; at least 1
     bool goes_on = false;   // whether the training does where a write fails
+    Layout layout = Layout::checked;
   };
   /// Outlived by `directory`.
   Saver(const RunDirectory& directory, const Options& options);

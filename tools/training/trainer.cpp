@@ -39,6 +39,7 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       directory_(setup.directory),
       recompute_(setup.recompute),
       config_text_(setup.config_text),
+      command_(setup.command),
       stop_after_(setup.stop_after),
       train_(setup.train, training_options(config_)),
       test_(dataset_.test, evaluation_options(config_)),
@@ -52,7 +53,9 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
       data_(directory_ ? common_data(dataset_) : std::vector<std::string>()) {
   if (directory_ && comm.rank() == 0)
     saver_ = std::make_unique<Saver>(
-        *directory_, Saver::Options{.keep = config_.keep, .goes_on = config_.on_save_failure == "continue"});
+        *directory_, Saver::Options{.keep = config_.keep,
+                                    .goes_on = config_.on_save_failure == "continue",
+                                    .layout = config_.compress ? Layout::compressed : Layout::checked});
   if (setup.validation) validation_.emplace(setup.validation, evaluation_options(config_));
   check_schedule(schedule_);
   if (config_.ema > 0) average_.emplace(config_.ema, model.parameters);
@@ -317,6 +320,11 @@ void Trainer::save(bool best) {
   store_optimizer(*optimizer_, model_.parameters, archive);
   store_average(comm_, average_, model_.parameters, archive);
   store_state(state_, steps_per_epoch_, archive);
+  archive.attributes["command"] = command_;
+  archive.attributes["random/generator"] = "philox4x32-10";
+  archive.attributes["random/seed"] = config_.seed;
+  archive.attributes["trainer/position"] = state_.step * config_.batch;
+  archive.attributes["trainer/learning_rate"] = learning_rate(schedule_, steps_done(), steps_per_epoch_);
   archive.attributes["trainer/data"] = fmt::format("{}", fmt::join(data_, "\n"));
   on_root(comm_, [&] { saver_->save(archive, steps_done(), best); });
 }
@@ -353,6 +361,7 @@ void Trainer::resume(const Archive& archive, const std::string& path) {
               "--resume: it was trained on {}, found {}: has the data changed?", before.text(),
               model_.input().text());
   check_same_data(archive);
+  if (archive.attributes.contains("command")) command_ = archive.attribute<std::string>("command");
   restore_model(model_, archive);
   restore_optimizer(*optimizer_, model_.parameters, archive);
   restore_average(average_, model_.parameters, archive);

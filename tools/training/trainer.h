@@ -49,12 +49,12 @@ class Trainer {
   struct Setup {
     const TrainConfig& config;
     const Dataset& dataset;
-    Samples train, validation;                // of the training set; no validation: null
-    Recompute recompute = {};                 // segments that are computed again in backward
-    const RunDirectory* directory = nullptr;  // none: nothing is written
-    std::string config_text = {};             // goes into checkpoints
-    std::int64_t stop_after = 0;              // steps from the run's beginning; 0: none
-    double search_seconds = 0;                // that it took to find the groups
+    Samples train, validation;                   // of the training set; no validation: null
+    Recompute recompute = {};                    // segments that are computed again in backward
+    const RunDirectory* directory = nullptr;     // none: nothing is written
+    std::string config_text = {}, command = {};  // go into checkpoints
+    std::int64_t stop_after = 0;                 // steps from the run's beginning; 0: none
+    double search_seconds = 0;                   // that it took to find the groups
   };
   Trainer(Comm& comm, Model& model, const Setup& setup);
   ~Trainer();
@@ -117,7 +117,7 @@ class Trainer {
   const Dataset& dataset_;
   const RunDirectory* directory_;
   Recompute recompute_;
-  std::string config_text_;
+  std::string config_text_, command_;  // the command that began the run
   std::int64_t stop_after_;
 
   Loader train_;

@@ -66,6 +66,7 @@ void store_state(const TrainerState& state, std::int64_t steps_per_epoch, Archiv
   archive.attributes["trainer/epoch"] = state.epoch;
   archive.attributes["trainer/step"] = state.step;
   archive.attributes["trainer/steps_per_epoch"] = steps_per_epoch;
+  archive.attributes["trainer/steps"] = state.epoch * steps_per_epoch + state.step;
   archive.attributes["trainer/best_error"] = state.best_error;
   archive.attributes["trainer/best_epoch"] = state.best_epoch;
   archive.attributes["trainer/waited"] = state.waited;
@@ -98,15 +99,17 @@ TrainerState restore_state(const Archive& archive, std::int64_t steps_per_epoch)
 void store_optimizer(const Optimizer& optimizer, const Parameters& parameters, Archive& archive) {
   for (const Optimizer::State& state : optimizer.states())
     for (const Parameters::Entry& entry : parameters.entries())
-      archive.tensors[state.name + "/" + entry.name] = state.values.slice(entry.range.first, entry.shape);
-  archive.attributes["trainer/optimizer_steps"] = optimizer.steps();
+      archive.tensors[fmt::format("optimizer/{}/{}", state.name, entry.name)] =
+          state.values.slice(entry.range.first, entry.shape);
+  archive.attributes["optimizer/steps"] = optimizer.steps();
 }
 
 void restore_optimizer(Optimizer& optimizer, const Parameters& parameters, const Archive& archive) {
   for (const Optimizer::State& state : optimizer.states())
     for (const Parameters::Entry& entry : parameters.entries())
-      restore(archive, state.name + "/" + entry.name, state.values.slice(entry.range.first, entry.shape));
-  optimizer.set_steps(archive.attribute<std::int64_t>("trainer/optimizer_steps"));
+      restore(archive, fmt::format("optimizer/{}/{}", state.name, entry.name),
+              state.values.slice(entry.range.first, entry.shape));
+  optimizer.set_steps(archive.attribute<std::int64_t>("optimizer/steps"));
 }
 
 void store_average(Comm& comm, const std::optional<MovingAverage>& average, Parameters& parameters,

@@ -25,7 +25,7 @@ void store_state(const TrainerState& state, std::int64_t steps_per_epoch, Archiv
 /// Another number of steps an epoch than the archive's is a UsageError.
 TrainerState restore_state(const Archive& archive, std::int64_t steps_per_epoch);
 
-/// The optimizer's states, each a tensor a parameter: velocity/<name>, ...
+/// The optimizer's states, each a tensor a parameter: optimizer/velocity/<name>, ...
 void store_optimizer(const Optimizer& optimizer, const Parameters& parameters, Archive& archive);
 void restore_optimizer(Optimizer& optimizer, const Parameters& parameters, const Archive& archive);
 
