@@ -37,7 +37,7 @@ TEST(Optimizing, ResumesExactlyWithEveryOptimizer) {
     EXPECT_EQ(file_text(dir / (name + "/checkpoint.h5")), file_text(part + "/checkpoint.h5")) << name;
     EXPECT_EQ(file_text(dir / (name + "/best.h5")), file_text(part + "/best.h5")) << name;
     const Archive whole = load_checkpoint(part + "/checkpoint.h5");
-    EXPECT_EQ(whole.attribute<std::int64_t>("trainer/optimizer_steps"), 9) << name;
+    EXPECT_EQ(whole.attribute<std::int64_t>("optimizer/steps"), 9) << name;
   }
 }
 
@@ -82,7 +82,7 @@ std::vector<double> first_gradient(const std::string& out, const Arguments& more
   std::vector<double> all;
   const Archive archive = load_checkpoint(out + "/checkpoint.h5");
   for (const auto& [name, tensor] : archive.tensors)
-    if (name.starts_with("velocity/"))
+    if (name.starts_with("optimizer/velocity/"))
       for (const double v : values_of(tensor)) all.push_back(v);
   return all;
 }

@@ -97,7 +97,7 @@ TEST(DataParallel, FirstStepIsThatOfMicroBatches) {
                   parts = load_checkpoint(in_parts + "/checkpoint.h5");
     for (const auto& [name, tensor] : parts.tensors) {
       // After one step the velocity is the gradient, clipped, and the decay of values that are the same.
-      if (!name.starts_with("velocity/")) continue;
+      if (!name.starts_with("optimizer/velocity/")) continue;
       EXPECT_TRUE(test::close(test::values_of(ranks.tensor(name)), test::values_of(tensor), 2e-6,
                               test::scale_of(test::values_of(tensor), 1e-2)))
           << name;
@@ -143,7 +143,7 @@ TEST(DataParallel, Bf16OnTheWireHardlyChangesAStep) {
                 c = load_checkpoint(dir / "again/checkpoint.h5");
   double error = 0, norm = 0;
   for (const auto& [name, tensor] : a.tensors) {
-    if (!name.starts_with("velocity/")) continue;
+    if (!name.starts_with("optimizer/velocity/")) continue;
     EXPECT_TRUE(test::same_bits(b.tensor(name), c.tensor(name))) << name;
     const auto x = test::values_of(tensor), y = test::values_of(b.tensor(name));
     for (std::size_t i = 0; i < x.size(); ++i) {
