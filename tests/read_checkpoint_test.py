@@ -28,8 +28,8 @@ CASES = {
     "emb": SMALL,
     "emb with larger groups": "--budget 30%",
     "wavg": "--combine wavg --budget 30%",
-    "wavg, softmax, masks of the layers": f"--combine wavg --softmax --masks layer --mask-init random --window 7 {SMALL}",
-    "emb, softmax": "--combine emb --softmax --budget 20% --gain on",
+    "wavg, masks of the layers": f"--combine wavg --masks layer --mask-init random --window 7 {SMALL}",
+    "emb, gains": "--combine emb --budget 20% --gain on",
     "avg, inter": f"--combine avg --upsample inter {SMALL}",
     "rr, one line": f"--combine rr --upsample inter --inter 1d {SMALL}",
     "rr": "--combine rr --budget 60%",
@@ -41,7 +41,7 @@ CASES = {
     "gains": f"--gain on --upsample repeat {SMALL}",
     "averages": f"--ema 0.5 {SMALL}",
     "dense": "--budget dense",
-    "swrn": "--baseline swrn --budget 30%",
+    "swrn": "--baseline swrn --budget 150%",
     "reduced": "--baseline reduced --budget 30%",
 }
 
@@ -70,7 +70,7 @@ class ReadCheckpoint(unittest.TestCase):
             with self.subTest(name):
                 checkpoint = self.train(f"case{number}", options)
                 exported = self.place / f"case{number}.h5"
-                self.run_ssn("export", checkpoint, exported)
+                self.run_ssn("export", checkpoint, exported, "--names", "own")
                 found = read_checkpoint.read(checkpoint).weights()
                 with h5py.File(exported) as file:
                     self.assertEqual(set(found), set(file["weights"]))

@@ -4,6 +4,7 @@
 #include "runtime/parallel.h"
 #include "tools/commands.h"
 #include "tools/exchange/logits.h"
+#include "tools/training/older.h"
 #include "tools/training/trainer.h"
 
 namespace ssn {
@@ -55,7 +56,7 @@ int eval(Comm& comm, const Arguments& arguments) {
               comm.size());
   if (!logits.empty()) check_output(comm, logits, true);
 
-  const Archive archive = load_checkpoint(path);
+  const Archive archive = load_run(path);
   TrainConfig config = stored_config(archive, path);
   config.weights = name_of(WeightPolicy::eager);  // generated once
   const DataFacts facts = stored_facts(archive);

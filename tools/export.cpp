@@ -4,6 +4,7 @@
 #include "runtime/safetensors.h"
 #include "tools/commands.h"
 #include "tools/exchange/dense.h"
+#include "tools/training/older.h"
 
 namespace ssn {
 namespace {
@@ -77,7 +78,7 @@ int export_weights(Comm& comm, const Arguments& arguments) {
   const auto& [path, out] = std::tie(command.path, command.out);
   check_output(comm, out, command.overwrite);
 
-  const Archive archive = load_checkpoint(path);
+  const Archive archive = load_run(path);
   TrainConfig config = stored_config(archive, path);
   config.weights = name_of(WeightPolicy::eager);
   Model model = stored_model(archive, config, stored_facts(archive).input, Device::cpu);

@@ -9,6 +9,7 @@
 #include "runtime/progress.h"
 #include "ssn/plan.h"
 #include "tools/commands.h"
+#include "tools/exchange/weights_file.h"
 
 namespace ssn {
 namespace {
@@ -223,8 +224,8 @@ int inspect(Comm& comm, const Arguments& arguments) {
       .add("json", json, "print one JSON object")
       .flag_only();
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
-  if (!other.empty()) return compare(comm, load_hdf5(other), load_hdf5(path), json);
-  const Archive archive = load_hdf5(path);
+  if (!other.empty()) return compare(comm, read_weights(other), read_weights(path), json);
+  const Archive archive = read_weights(path);
   print_result(comm, json ? json_of(archive).dump() : text_of(archive));
   return 0;
 }
