@@ -3,6 +3,8 @@
 
 #include <csignal>
 
+#include "runtime/config.h"
+#include "tests/close.h"
 #include "tests/training_run.h"
 #include "tools/training/saver.h"
 #include "tools/training/stop_signals.h"
@@ -313,6 +315,30 @@ TEST(StopSignals, LeaveAnIgnoredHangUpIgnored) {
   const StopSignals signals;
   raise(SIGHUP);
   EXPECT_TRUE(StopSignals::arrived());
+}
+
+/// The same training, written at the same step by every version of the format.
+TEST(Resume, ReadsEveryVersionOfTheFormat) {
+  const TemporaryDirectory dir("versions");
+  const fs::path kept = fs::path(build::source_data_dir) / "../tests/data/checkpoints";
+  std::optional<Archive> first;
+  for (const int version : {1, 2}) {
+    const std::string name = fmt::format("version{}", version);
+    fs::create_directory(dir / name);
+    const std::string old = dir / name + "/checkpoint.h5";
+    fs::copy_file(kept / (name + ".h5"), old);
+    EXPECT_EQ(load_checkpoint(old).format_version, version);
+    EXPECT_TRUE(has(output_of(eval, {old, "--quiet"}), "wrn-10-1 on synthetic:1x7x6x3x50"));
+    output_of(export_weights, {old, dir / name + "/weights.h5"});
+    said(dir / name, {"--quiet"});
+    Archive now = load_checkpoint(old);
+    EXPECT_EQ(step_of(old), 6);
+    now.attributes.erase("command");
+    if (!first) first = now;
+    EXPECT_EQ(now.attributes, first->attributes) << name;
+    for (const auto& [tensor_name, tensor] : first->tensors)
+      EXPECT_TRUE(test::same_bits(tensor, now.tensor(tensor_name))) << name << ": " << tensor_name;
+  }
 }
 
 }  // namespace

@@ -261,7 +261,7 @@ TEST(Training, MemoryStaysFlat) {
     train_small({"--out", dir / steps, "--stop-after", steps, "--epochs", "50"});
     return pool_stats(Device::cpu);
   };
-  const PoolStats few = peak_after("3"), many = peak_after("120");
+  const PoolStats few = peak_after("7"), many = peak_after("120");
   // How many batches are ready ahead is a matter of time.
   constexpr std::size_t kBatches = 32 << 10;
   EXPECT_LE(many.held, few.held + kBatches);
