@@ -236,6 +236,14 @@ double search(Comm& comm, TrainConfig& config, const Dataset& dataset, const Sam
   return found.seconds;
 }
 
+/// Text goes on with the same vocabulary, whatever has become of the file.
+Dataset load_data(Comm& comm, const TrainCommand& command) {
+  DatasetOptions options = dataset_options(comm, command.config, command.options);
+  if (command.checkpoint && stored_facts(*command.checkpoint).input.length > 0)
+    options.facts = stored_facts(*command.checkpoint);
+  return load_dataset(command.config.data, options);
+}
+
 }  // namespace
 
 int train(Comm& comm, const Arguments& arguments) {
@@ -250,11 +258,7 @@ int train(Comm& comm, const Arguments& arguments) {
   ClockOffset clock;
   if (!run.trace.empty()) clock = comm.clock_offset(), start_trace();
 
-  DatasetOptions data_options = dataset_options(comm, config, options);
-  // Text goes on with the same vocabulary, whatever has become of the file.
-  if (checkpoint && stored_facts(*checkpoint).input.length > 0)
-    data_options.facts = stored_facts(*checkpoint);
-  const Dataset dataset = load_dataset(config.data, data_options);
+  const Dataset dataset = load_data(comm, command);
   use_defaults_of(dataset, options, config);
   const Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
   check_held_out(config, split);
