@@ -34,6 +34,8 @@ Archive read_weights(const std::string& path) {
   for (std::streamoff at = 0; at <= 1 << 16; at = at == 0 ? 512 : 2 * at)
     if (has_at(file, at, kHdf5)) return read_hdf5(path);
   if (has_at(file, 0, "PK")) return read_npz(path);
+  // Behind the length of its header, which is an object in JSON.
+  check(has_at(file, 8, "{"), "weights", "{}: it is neither HDF5 nor safetensors nor npz, or damaged", path);
   return read_safetensors(path);
 }
 

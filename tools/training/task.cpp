@@ -201,9 +201,6 @@ void check_plan(const Model& model, const Archive& archive) {
         found);
 }
 
-namespace {
-
-/// All tensors whose names begin with `prefix`, no more and no less, of finite values.
 void restore_all(const Archive& archive, const std::string& prefix, const std::map<std::string, Tensor>& to) {
   for (const auto& [name, tensor] : to) {
     restore(archive, prefix + name, tensor);
@@ -219,6 +216,8 @@ void restore_all(const Archive& archive, const std::string& prefix, const std::m
           "{}: it has a tensor {}, the network has none", archive.path, it->first);
   }
 }
+
+namespace {
 
 /// `prefix`: of the tensors' names.
 void restore_values(Model& model, const Archive& archive, const std::string& prefix) {

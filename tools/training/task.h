@@ -1,6 +1,8 @@
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "datasets/loader.h"
@@ -73,6 +75,8 @@ Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t pa
 void store_model(const Model& model, const DataFacts& facts, const std::string& config, Archive& archive);
 /// Copies the archive's tensor of that name; one of another shape or type is an Error.
 void restore(const Archive& archive, const std::string& name, const Tensor& to);
+/// All tensors of the archive whose names begin with `prefix`, no more and no less, of finite values.
+void restore_all(const Archive& archive, const std::string& prefix, const std::map<std::string, Tensor>& to);
 /// The network that a checkpoint says to be of, for use; errors name the file.
 Model stored_model(const Archive& archive, const TrainConfig& config, const InputShape& input, Device device);
 /// An archive of another network, or another plan, is an Error that says what differs. Takes no memory, so

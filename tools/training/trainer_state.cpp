@@ -96,6 +96,18 @@ TrainerState restore_state(const Archive& archive, std::int64_t steps_per_epoch)
   return state;
 }
 
+namespace {
+
+/// Of values as flat as the parameters, each parameter's, by its name.
+std::map<std::string, Tensor> parts_of(const Tensor& values, const Parameters& parameters) {
+  std::map<std::string, Tensor> parts;
+  for (const Parameters::Entry& entry : parameters.entries())
+    parts[entry.name] = values.slice(entry.range.first, entry.shape);
+  return parts;
+}
+
+}  // namespace
+
 void store_optimizer(const Optimizer& optimizer, const Parameters& parameters, Archive& archive) {
   for (const Optimizer::State& state : optimizer.states())
     for (const Parameters::Entry& entry : parameters.entries())
@@ -106,9 +118,7 @@ void store_optimizer(const Optimizer& optimizer, const Parameters& parameters, A
 
 void restore_optimizer(Optimizer& optimizer, const Parameters& parameters, const Archive& archive) {
   for (const Optimizer::State& state : optimizer.states())
-    for (const Parameters::Entry& entry : parameters.entries())
-      restore(archive, fmt::format("optimizer/{}/{}", state.name, entry.name),
-              state.values.slice(entry.range.first, entry.shape));
+    restore_all(archive, fmt::format("optimizer/{}/", state.name), parts_of(state.values, parameters));
   optimizer.set_steps(archive.attribute<std::int64_t>("optimizer/steps"));
 }
 
@@ -131,11 +141,11 @@ void store_average(Comm& comm, const std::optional<MovingAverage>& average, Para
 void restore_average(const std::optional<MovingAverage>& average, const Parameters& parameters,
                      const Archive& archive) {
   if (!average) return;
-  for (const Parameters::Entry& entry : parameters.entries())
-    restore(archive, "average/parameters/" + entry.name,
-            average->values().slice(entry.range.first, entry.shape));
+  restore_all(archive, "average/parameters/", parts_of(average->values(), parameters));
+  std::map<std::string, Tensor> running;
   for (std::size_t i = 0; i < average->buffers().size(); ++i)
-    restore(archive, "average/statistics/" + parameters.buffers()[i].name, average->buffers()[i]);
+    running[parameters.buffers()[i].name] = average->buffers()[i];
+  restore_all(archive, "average/statistics/", running);
 }
 
 void store_own(const OwnState& own, Archive& archive) {
