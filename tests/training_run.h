@@ -9,6 +9,7 @@
 #include <string>
 
 #include "runtime/checkpoint.h"
+#include "tests/close.h"
 #include "tools/commands.h"
 
 // Training runs of a few steps, through the command line.
@@ -81,6 +82,20 @@ inline std::string refusal(int (*command)(Comm&, const Arguments&), const Argume
 inline testing::AssertionResult has(const std::string& text, const std::string& part) {
   if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
   return testing::AssertionFailure() << "'" << part << "' is not in '" << text << "'";
+}
+
+/// Whether two checkpoints are, bit by bit, the same but for the command that each says was given.
+inline testing::AssertionResult same_but_for_the_command(const std::string& left, const std::string& right) {
+  Archive a = load_checkpoint(left), b = load_checkpoint(right);
+  for (Archive* archive : {&a, &b})
+    if (archive->attributes.erase("command") != 1)
+      return testing::AssertionFailure() << archive->path << " has no command";
+  if (a.attributes != b.attributes) return testing::AssertionFailure() << "attributes differ";
+  if (a.tensors.size() != b.tensors.size()) return testing::AssertionFailure() << "other tensors";
+  for (const auto& [name, tensor] : a.tensors)
+    if (const auto same = same_bits(tensor, b.tensor(name)); !same)
+      return testing::AssertionFailure() << name << ": " << same.message();
+  return testing::AssertionSuccess();
 }
 
 }  // namespace ssn::test
