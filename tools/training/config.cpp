@@ -72,7 +72,9 @@ void add_network_options(Options& options, TrainConfig& c) {
            names_of<WeightPolicy>());
 }
 
-void add_training_options(Options& options, TrainConfig& c) {
+namespace {
+
+void add_step_options(Options& options, TrainConfig& c) {
   options.section("Training")
       .add("init", c.init, "FILE",
            "start from these weights: a checkpoint of any budget, what ssn export wrote, or PyTorch's names "
@@ -94,7 +96,11 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("memory", c.memory, "SIZE",
            "limit of a rank's tensors beside the data, such as 800M or 4G: recompute as few blocks as that "
            "takes")
-      .show_default("no limit")
+      .show_default("no limit");
+}
+
+void add_optimizer_options(Options& options, TrainConfig& c) {
+  options
       .add("optimizer", c.optimizer, "NAME", "adam's decay is part of the gradient, adamw's is not",
            names_of<OptimizerKind>())
       .add("lr", c.lr, "X", "learning rate", above(0))
@@ -141,6 +147,9 @@ void add_training_options(Options& options, TrainConfig& c) {
       .show_default("none")
       .add("label-smoothing", c.label_smoothing, "X", "probability taken from the true class",
            half_open(0, 1));
+}
+
+void add_data_options(Options& options, TrainConfig& c) {
   options.section("Data")
       .add("flip", c.flip, "mirror every second training image")
       .show_default("as usual for the data")
@@ -157,6 +166,9 @@ void add_training_options(Options& options, TrainConfig& c) {
       .add("eval-every", c.eval_every, "EPOCHS", "between evaluations; 0: at the end only", between(0, 1e9))
       .show_default("5; with --patience 1");
   add_reading_options(options, c.data_threads, c.skip_bad);
+}
+
+void add_checkpoint_options(Options& options, TrainConfig& c) {
   options.section("Checkpoints")
       .add("save-every", c.save_every, "STEPS", "checkpoints beside those at the end of every epoch",
            between(0, 1e15))
@@ -167,6 +179,9 @@ void add_training_options(Options& options, TrainConfig& c) {
            "where a checkpoint cannot be written: stop, or continue and try again at the next one",
            {"stop", "continue"})
       .add("compress", c.compress, "smaller checkpoints, which take longer to write: shuffle and deflate");
+}
+
+void add_machine_options(Options& options, TrainConfig& c) {
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
       .add("threads", c.threads, "N", "threads of each rank", between(0, kMostThreads))
@@ -191,6 +206,16 @@ void add_training_options(Options& options, TrainConfig& c) {
            "rank's (node's) part and their sum, which is added in f32",
            {"f32", "bf16"})
       .add("seed", c.seed, "N", "of all that is drawn: same seed, ranks and threads, same bits", at_least(0));
+}
+
+}  // namespace
+
+void add_training_options(Options& options, TrainConfig& c) {
+  add_step_options(options, c);
+  add_optimizer_options(options, c);
+  add_data_options(options, c);
+  add_checkpoint_options(options, c);
+  add_machine_options(options, c);
 }
 
 void add_run_options(Options& options, RunConfig& run) {
