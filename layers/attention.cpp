@@ -16,7 +16,7 @@ Var SelfAttention::operator()(const Var& x, const Tensor& lengths, const Pass& p
   return output_(attention(query_(x), key_(x), value_(x), lengths,
                            {.heads = heads_,
                             .dropout = pass.training ? dropout_ : 0,
-                            .random = Random(pass.seed, fmt::format("{}/{}", name_, pass.step)),
+                            .random = pass.random(name_),
                             .first = pass.first}));
 }
 

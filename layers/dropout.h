@@ -15,10 +15,7 @@ class Dropout {
  private:
   Var drop(const Var& x, const Pass& pass, std::int64_t unit) const {
     if (!pass.training || rate_ == 0) return x;
-    return dropout(x, {.rate = rate_,
-                       .random = Random(pass.seed, fmt::format("{}/{}", name_, pass.step)),
-                       .first = pass.first,
-                       .unit = unit});
+    return dropout(x, {.rate = rate_, .random = pass.random(name_), .first = pass.first, .unit = unit});
   }
   std::string name_;
   double rate_;

@@ -15,12 +15,20 @@ struct Pass {
   bool training = false;   // statistics of the batch, dropout
   std::uint64_t seed = 0;  // training: with the step, what dropout draws
   std::int64_t step = 0;
+  /// `step` in the device's memory: work that is recorded once and replayed draws anew. None: `step` counts.
+  const std::uint64_t* device_step = nullptr;
   std::int64_t first = 0;  // place of the first sample in the step: ranks together drop what one would
   bool half = false;       // activations, and weights where they meet them, in bf16; all else in f32
   /// Asked for each segment of the network by its name: whether to compute it again in backward, rather than
   /// to keep what is computed within. Empty: no.
   std::function<bool(std::string_view segment)> recompute = {};
 
+  /// What the layer of this name draws in this step.
+  Random random(std::string_view name) const {
+    const std::uint64_t stream = Random::hash(name);
+    return device_step != nullptr ? Random(seed, stream, device_step)
+                                  : Random(seed, stream + static_cast<std::uint64_t>(step));
+  }
   /// x of the type that activations have.
   Var activations(const Var& x) const { return half ? cast(x, DType::bf16) : x; }
   /// Images as a network's first layer reads them.

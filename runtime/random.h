@@ -31,27 +31,31 @@ class Random {
  public:
   Random(std::uint64_t seed, std::string_view stream) : seed_(seed), stream_(hash(stream)) {}
   Random(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
+  /// Stream `stream + *step`, where `step` lies in the memory of the device that draws: work that is recorded
+  /// once draws anew each time it is replayed. Only kernels may ask it for its stream or for draws.
+  Random(std::uint64_t seed, std::uint64_t stream, const std::uint64_t* step)
+      : seed_(seed), stream_(stream), step_(step) {}
 
-  std::uint64_t seed() const { return seed_; }
-  std::uint64_t stream() const { return stream_; }
+  SSN_HD std::uint64_t seed() const { return seed_; }
+  SSN_HD std::uint64_t stream() const { return step_ != nullptr ? stream_ + *step_ : stream_; }
 
-  std::uint32_t bits(std::uint64_t index) const { return philox(seed_, stream_, index).v[0]; }
+  std::uint32_t bits(std::uint64_t index) const { return philox(seed_, stream(), index).v[0]; }
   /// In [0, 1), 53 bits.
   double uniform(std::uint64_t index) const {
-    const PhiloxDraw d = philox(seed_, stream_, index);
+    const PhiloxDraw d = philox(seed_, stream(), index);
     return (static_cast<double>(d.v[0] >> 5) * 67108864.0 + static_cast<double>(d.v[1] >> 6)) /
            9007199254740992.0;
   }
   /// An integer in [0, n), n >= 1.
   std::int64_t below(std::int64_t n, std::uint64_t index) const {
-    const PhiloxDraw d = philox(seed_, stream_, index);
+    const PhiloxDraw d = philox(seed_, stream(), index);
     __extension__ using Wide = unsigned __int128;
     const std::uint64_t wide = static_cast<std::uint64_t>(d.v[0]) << 32 | d.v[1];
     return static_cast<std::int64_t>((static_cast<Wide>(wide) * static_cast<std::uint64_t>(n)) >> 64);
   }
   /// Mean 0, variance 1 (Box and Muller).
   double normal(std::uint64_t index) const {
-    const PhiloxDraw d = philox(seed_, stream_, index);
+    const PhiloxDraw d = philox(seed_, stream(), index);
     const double u = (static_cast<double>(d.v[0]) + 1.0) / 4294967296.0,
                  v = static_cast<double>(d.v[1]) / 4294967296.0;
     return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586477 * v);
@@ -65,6 +69,7 @@ class Random {
 
  private:
   std::uint64_t seed_, stream_;
+  const std::uint64_t* step_ = nullptr;
 };
 
 }  // namespace ssn

@@ -11,9 +11,10 @@ constexpr int kThreads = 256;
 /// mostly needs one draw.
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
-    dropout_kernel(std::int64_t n, std::uint64_t seed, std::uint64_t stream, std::int64_t first,
-                   std::int64_t unit, std::uint32_t threshold, T scale, const T* x, T* y) {
+    dropout_kernel(std::int64_t n, Random random, std::int64_t first, std::int64_t unit,
+                   std::uint32_t threshold, T scale, const T* x, T* y) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, packs = n / V;
+  const std::uint64_t seed = random.seed(), stream = random.stream();
   PhiloxDraw draw{};
   std::int64_t drawn = -1;
   const auto kept = [&](std::int64_t i) {
@@ -44,8 +45,8 @@ void dropout(CudaQueue& q, std::int64_t n, const DropoutRule& rule, const T* x, 
       0,
       [&](auto v) {
         launch(q, "dropout", dropout_kernel<T, v.value>, blocks_for(n / v.value + n % v.value, kThreads),
-               kThreads, 0, n, rule.random.seed(), rule.random.stream(), rule.first, rule.unit,
-               rule.threshold(), 1 / (1 - rule.rate), x, y);
+               kThreads, 0, n, rule.random, rule.first, rule.unit, rule.threshold(), 1 / (1 - rule.rate), x,
+               y);
       },
       x, y);
 }
