@@ -54,3 +54,12 @@ elseif(SSN_HAS_CUDA)
   endif()
   message(STATUS "NCCL: ${SSN_HAS_NCCL}")
 endif()
+
+# What kernels/cuda calls where there is a GPU; with SSN_CUDA=host, doubles in tests/cuda_on_host.
+set(SSN_CUDA_LIBRARIES "")
+if(SSN_HAS_CUDA AND NOT SSN_CUDA_ON_HOST)
+  if(NOT TARGET CUDA::cublasLt)
+    message(FATAL_ERROR "CUDA's cuBLASLt was not found beside nvcc: install CUDA's development packages, or set SSN_CUDA=off")
+  endif()
+  list(APPEND SSN_CUDA_LIBRARIES CUDA::cublasLt)
+endif()

@@ -12,6 +12,9 @@ class CpuQueue {};
 class CudaQueue {
  public:
   CUstream_st* stream = nullptr;
+  /// Whether matrix products and convolutions of f32 may round their operands to tf32 (10 bits of mantissa)
+  /// for the tensor cores; sums stay f32. Set it before the first step: results change with it.
+  bool tf32 = false;
 };
 
 CpuQueue& cpu_queue();
