@@ -72,30 +72,33 @@ void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var
   }
 }
 
-/// c = op(a) op(b) of bf16 matrices, plus the bias if there is one, or c += it.
-template <class C>
-void multiply_half(const kernels::MatmulShape& s, const Tensor& a, const Tensor& b, const Tensor& bias,
-                   const Tensor& c, bool add) {
-  check(a.device() == Device::cpu, "linear", "runs on the CPU only so far: use --device cpu");
-  const Storage workspace = Storage::allocate(
-      a.device(), kernels::half_matmul_workspace<C>(cpu_queue(), s, static_cast<bool>(bias), add));
-  if (dry_run()) return;
-  const Span span("linear");
-  kernels::half_matmul<C>(cpu_queue(), s, a.data<bf16>(), b.data<bf16>(), bias ? bias.data<float>() : nullptr,
-                          c.data<C>(), add, workspace.data());
+template <class T, class C = T>
+void run_matmul(const kernels::MatmulShape& s, const Tensor& a, const Tensor& b, const Tensor& bias,
+                const Tensor& c, bool add) {
+  on_queue(a.device(), "linear", [&](auto& q) {
+    const kernels::Matmul<T, C> product{
+        s, a.data<T>(), b.data<T>(), bias ? bias.data<Wider<C>>() : nullptr, c.data<C>(), add};
+    const Storage workspace = Storage::allocate(a.device(), kernels::matmul_workspace(q, product));
+    if (dry_run()) return;
+    const Span span("linear");
+    kernels::matmul(q, product, workspace.data());
+  });
 }
-/// The same of matrices of any one type; c may be of the wider one.
+/// c = op(a) op(b), plus the bias if there is one, or c += it. With bf16 operands c may be f32.
 void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& bias,
               const Tensor& c, bool add) {
   const kernels::MatmulShape s{transpose_a, transpose_b, c.shape()[0], c.shape()[1],
                                a.shape()[transpose_a ? 0 : 1]};
-  if (a.dtype() == DType::bf16)
-    return c.dtype() == DType::bf16 ? multiply_half<bf16>(s, a, b, bias, c, add)
-                                    : multiply_half<float>(s, a, b, bias, c, add);
-  dispatch_cpu(a.device(), a.dtype(), "linear", [&]<class T>(auto& q) {
-    kernels::matmul<T>(q, s, a.data<T>(), b.data<T>(), c.data<T>(), add);
-  });
-  if (bias) add_bias(c, bias, c);
+  if (c.size() == 0) return;
+  if (s.k == 0) {
+    if (!add) c.fill(0);
+    if (bias) add_bias(c, bias, c);
+    return;
+  }
+  if (a.dtype() == DType::f64) return run_matmul<double>(s, a, b, bias, c, add);
+  if (a.dtype() == DType::f32) return run_matmul<float>(s, a, b, bias, c, add);
+  return c.dtype() == DType::bf16 ? run_matmul<bf16>(s, a, b, bias, c, add)
+                                  : run_matmul<bf16, float>(s, a, b, bias, c, add);
 }
 /// Adds op(gy) b to x's gradient: where there is one, as of parameters, in its memory.
 void add_product(const Tensor& gy, bool transpose, const Tensor& b, const Var& x) {

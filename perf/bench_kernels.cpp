@@ -44,9 +44,10 @@ void convolution(benchmark::State& state, const kernels::ConvGeometry& g, Pass p
 void matrix_product(benchmark::State& state, bool ta, bool tb, std::int64_t m, std::int64_t n,
                     std::int64_t k) {
   const Tensor a = noise({m, k}), b = noise({k, n}), c = noise({m, n});
-  for (auto _ : state)
-    kernels::matmul<float>(cpu_queue(), {ta, tb, m, n, k}, a.data<float>(), b.data<float>(), c.data<float>(),
-                           false);
+  const kernels::Matmul<float> product{{ta, tb, m, n, k}, a.data<float>(), b.data<float>(),
+                                       nullptr,           c.data<float>(), false};
+  const Storage workspace = Storage::allocate(Device::cpu, kernels::matmul_workspace(cpu_queue(), product));
+  for (auto _ : state) kernels::matmul(cpu_queue(), product, workspace.data());
   report(state, 2.0 * static_cast<double>(m * n * k));
 }
 

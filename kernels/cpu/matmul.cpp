@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/elementwise.h"
 #include "runtime/parallel.h"
 
 namespace ssn::kernels {
@@ -63,16 +64,6 @@ void gemm(const GemmShape& s, const float* a, const float* b, float* c, bool add
         dnnl_status2str(static_cast<dnnl_status_t>(status)), s.m, s.n, s.k);
 }
 
-template <class T>
-void matmul(CpuQueue&, const MatmulShape& s, const T* a, const T* b, T* c, bool add) {
-  gemm({s.transpose_a, s.transpose_b, s.m, s.n, s.k, s.transpose_a ? s.m : s.k, s.transpose_b ? s.k : s.n,
-        s.n},
-       a, b, c, add);
-}
-
-template void matmul<float>(CpuQueue&, const MatmulShape&, const float*, const float*, float*, bool);
-template void matmul<double>(CpuQueue&, const MatmulShape&, const double*, const double*, double*, bool);
-
 namespace {
 using dnnl::memory;
 
@@ -123,40 +114,50 @@ void with_plan(const MatmulShape& s, bool bias, bool add, F&& f) {
         f(*cache.get(key, [&] { return make_plan(key); }));
       });
 }
-}  // namespace
 
+/// Of bf16 operands.
 template <class C>
-std::size_t half_matmul_workspace(CpuQueue&, const MatmulShape& s, bool bias, bool add) {
-  std::size_t bytes = 0;
-  if (s.m > 0 && s.n > 0 && s.k > 0)
-    with_plan<C>(s, bias, add, [&](const MatmulPlan& plan) { bytes = plan.scratch.get_size(); });
-  return bytes;
-}
-
-template <class C>
-void half_matmul(CpuQueue&, const MatmulShape& s, const bf16* a, const bf16* b, const float* bias, C* c,
-                 bool add, void* workspace) {
-  if (s.m == 0 || s.n == 0) return;
-  if (s.k == 0) {
-    for (std::int64_t i = 0; i < s.m * s.n; ++i)
-      store(c[i], (add ? static_cast<float>(c[i]) : 0.0f) + (bias ? bias[i % s.n] : 0.0f));
-    return;
-  }
-  with_plan<C>(s, bias != nullptr, add, [&](const MatmulPlan& plan) {
-    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, onednn::over(plan.a, a)},
-                                              {DNNL_ARG_WEIGHTS, onednn::over(plan.b, b)},
-                                              {DNNL_ARG_DST, onednn::over(plan.c, c)},
+void half_matmul(const Matmul<bf16, C>& p, void* workspace) {
+  with_plan<C>(p.s, p.bias != nullptr, p.add, [&](const MatmulPlan& plan) {
+    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, onednn::over(plan.a, p.a)},
+                                              {DNNL_ARG_WEIGHTS, onednn::over(plan.b, p.b)},
+                                              {DNNL_ARG_DST, onednn::over(plan.c, p.c)},
                                               {DNNL_ARG_SCRATCHPAD, onednn::over(plan.scratch, workspace)}};
-    if (bias) arguments.emplace(DNNL_ARG_BIAS, onednn::over(plan.bias, bias));
+    if (p.bias) arguments.emplace(DNNL_ARG_BIAS, onednn::over(plan.bias, p.bias));
     plan.primitive.execute(onednn::stream(), arguments);
   });
 }
+}  // namespace
 
-template std::size_t half_matmul_workspace<bf16>(CpuQueue&, const MatmulShape&, bool, bool);
-template std::size_t half_matmul_workspace<float>(CpuQueue&, const MatmulShape&, bool, bool);
-template void half_matmul<bf16>(CpuQueue&, const MatmulShape&, const bf16*, const bf16*, const float*, bf16*,
-                                bool, void*);
-template void half_matmul<float>(CpuQueue&, const MatmulShape&, const bf16*, const bf16*, const float*,
-                                 float*, bool, void*);
+template <class T, class C>
+std::size_t matmul_workspace(CpuQueue&, const Matmul<T, C>& p) {
+  std::size_t bytes = 0;
+  if constexpr (std::is_same_v<T, bf16>)
+    with_plan<C>(p.s, p.bias != nullptr, p.add,
+                 [&](const MatmulPlan& plan) { bytes = plan.scratch.get_size(); });
+  return bytes;
+}
+
+template <class T, class C>
+void matmul(CpuQueue& q, const Matmul<T, C>& p, void* workspace) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    half_matmul(p, workspace);
+  } else {
+    const MatmulShape& s = p.s;
+    gemm({s.transpose_a, s.transpose_b, s.m, s.n, s.k, s.transpose_a ? s.m : s.k, s.transpose_b ? s.k : s.n,
+          s.n},
+         p.a, p.b, p.c, p.add);
+    if (p.bias) bias_forward<T>(q, s.m, s.n, p.c, p.bias, p.c);
+  }
+}
+
+template void matmul(CpuQueue&, const Matmul<float>&, void*);
+template void matmul(CpuQueue&, const Matmul<double>&, void*);
+template void matmul(CpuQueue&, const Matmul<bf16>&, void*);
+template void matmul(CpuQueue&, const Matmul<bf16, float>&, void*);
+template std::size_t matmul_workspace(CpuQueue&, const Matmul<float>&);
+template std::size_t matmul_workspace(CpuQueue&, const Matmul<double>&);
+template std::size_t matmul_workspace(CpuQueue&, const Matmul<bf16>&);
+template std::size_t matmul_workspace(CpuQueue&, const Matmul<bf16, float>&);
 
 }  // namespace ssn::kernels
