@@ -8,7 +8,10 @@
 namespace ssn {
 namespace {
 
-kernels::ConvGeometry checked_geometry(const Var& x, const Var& w, const ConvOptions& o) {
+using kernels::ConvGeometry;
+using kernels::ConvPass;
+
+ConvGeometry checked_geometry(const Var& x, const Var& w, const ConvOptions& o) {
   const Shape &xs = x.shape(), &ws = w.shape();
   check(xs.rank() == 4 && ws.rank() == 4, "conv2d",
         "the input is {}, the weight {}: expected (n, h, w, c) and (o, c/groups, kh, kw)", xs.text(),
@@ -18,7 +21,7 @@ kernels::ConvGeometry checked_geometry(const Var& x, const Var& w, const ConvOpt
         "of {} "
         "channels, and o a multiple of the groups",
         xs.text(), ws.text(), o.groups, ws[1] * o.groups);
-  kernels::ConvGeometry g{xs[0], xs[1], xs[2], xs[3], ws[0], ws[2], ws[3]};
+  ConvGeometry g{xs[0], xs[1], xs[2], xs[3], ws[0], ws[2], ws[3]};
   g.groups = o.groups;
   for (int i = 0; i < 2; ++i) {
     check(o.stride[i] >= 1 && o.padding[i] >= 0 && o.dilation[i] >= 1 && ws[2 + i] >= 1, "conv2d",
@@ -39,25 +42,25 @@ kernels::ConvGeometry checked_geometry(const Var& x, const Var& w, const ConvOpt
   return g;
 }
 
-/// f<T>(queue, workspace) for a convolution of this geometry.
+/// f<T>(queue, workspace) for a pass of a convolution of this geometry.
 template <class F>
-void run_conv(Where where, const Tensor& like, const kernels::ConvGeometry& g, F&& f) {
-  check(like.device() == Device::cpu, where, "runs on the CPU only so far: use --device cpu");
-  CpuQueue& queue = cpu_queue();
-  const std::size_t bytes = like.dtype() == DType::f64   ? kernels::conv_workspace<double>(queue, g)
-                            : like.dtype() == DType::f32 ? kernels::conv_workspace<float>(queue, g)
-                                                         : kernels::conv_workspace<bf16>(queue, g);
+void run_conv(Where where, const Tensor& like, const ConvGeometry& g, ConvPass pass, F&& f) {
+  const std::size_t bytes = on_queue(like.device(), where, [&](auto& q) {
+    return like.dtype() == DType::f64   ? kernels::conv_workspace<double>(q, g, pass)
+           : like.dtype() == DType::f32 ? kernels::conv_workspace<float>(q, g, pass)
+                                        : kernels::conv_workspace<bf16>(q, g, pass);
+  });
   const Storage workspace = Storage::allocate(like.device(), bytes);
-  dispatch_mixed_cpu(like.device(), like.dtype(), where,
-                     [&]<class T>(auto& q) { f.template operator()<T>(q, workspace.data()); });
+  dispatch_mixed(like.device(), like.dtype(), where,
+                 [&]<class T>(auto& q) { f.template operator()<T>(q, workspace.data()); });
 }
 
-void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var& x, const Var& w) {
+void conv2d_backward(const ConvGeometry& g, const Tensor& gy, const Var& x, const Var& w) {
   // The weight's gradient first: its sum over the ranks can start while the input's is computed.
   if (w.wants_grad()) {
     count_multiply_adds(g.n * g.out_h() * g.out_w() * w.size());
     const Tensor xv = x.value(), gw = Tensor::empty(w.shape(), w.dtype(), w.device());
-    run_conv("conv2d backward weight", gy, g, [&]<class T>(auto& q, void* workspace) {
+    run_conv("conv2d backward weight", gy, g, ConvPass::weight, [&]<class T>(auto& q, void* workspace) {
       kernels::conv_backward_weight<T>(q, g, xv.data<T>(), gy.data<T>(), gw.data<Wider<T>>(), workspace);
     });
     w.add_grad(gw);
@@ -65,7 +68,7 @@ void conv2d_backward(const kernels::ConvGeometry& g, const Tensor& gy, const Var
   if (x.wants_grad()) {
     count_multiply_adds(g.n * g.out_h() * g.out_w() * w.size());
     const Tensor wv = w.value(), gx = Tensor::empty(x.shape(), x.dtype(), x.device());
-    run_conv("conv2d backward data", gy, g, [&]<class T>(auto& q, void* workspace) {
+    run_conv("conv2d backward data", gy, g, ConvPass::data, [&]<class T>(auto& q, void* workspace) {
       kernels::conv_backward_data<T>(q, g, gy.data<T>(), wv.data<Wider<T>>(), gx.data<T>(), workspace);
     });
     x.add_grad(gx);
@@ -113,11 +116,11 @@ void add_product(const Tensor& gy, bool transpose, const Tensor& b, const Var& x
 
 Var conv2d(const Var& x, const Var& w, const ConvOptions& options) {
   check_parameter("conv2d", x, w, "the weight");
-  const kernels::ConvGeometry g = checked_geometry(x, w, options);
+  const ConvGeometry g = checked_geometry(x, w, options);
   const Tensor xv = x.value(), wv = w.value();
   count_multiply_adds(g.n * g.out_h() * g.out_w() * w.size());
   const Tensor y = Tensor::empty({g.n, g.out_h(), g.out_w(), g.o}, x.dtype(), x.device());
-  run_conv("conv2d", xv, g, [&]<class T>(auto& q, void* workspace) {
+  run_conv("conv2d", xv, g, ConvPass::forward, [&]<class T>(auto& q, void* workspace) {
     kernels::conv_forward<T>(q, g, xv.data<T>(), wv.data<Wider<T>>(), y.data<T>(), workspace);
   });
   return Var::result(

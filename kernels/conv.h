@@ -2,6 +2,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "runtime/bf16.h"
 #include "runtime/queue.h"
@@ -18,33 +19,60 @@ struct ConvGeometry {
 
   std::int64_t out_h() const { return (h + 2 * padding[0] - dilation[0] * (kh - 1) - 1) / stride[0] + 1; }
   std::int64_t out_w() const { return (w + 2 * padding[1] - dilation[1] * (kw - 1) - 1) / stride[1] + 1; }
+  /// Elements of the three tensors.
+  std::int64_t x_size() const { return n * h * w * c; }
+  std::int64_t y_size() const { return n * out_h() * out_w() * o; }
+  std::int64_t weight_size() const { return o * (c / groups) * kh * kw; }
+  /// Nothing to add up: every output is zero or has no elements.
+  bool is_empty() const { return x_size() == 0 || o == 0; }
+  /// Every channel has a filter of its own.
+  bool is_depthwise() const { return groups == c && groups == o; }
+  /// For messages.
+  std::string text() const;
   auto operator<=>(const ConvGeometry&) const = default;
 };
 
-// f32 and bf16 run in oneDNN, but for depthwise convolutions (cpu/depthwise.h); f64, which oneDNN lacks, by
-// im2col and matmul. With x, y and their gradients in bf16 the weight and its gradient are f32, Wider<T>: the
-// weight is rounded on its way into oneDNN's layout.
-// The window is not larger than the padded input. `workspace` has at least conv_workspace<T>(g) bytes,
-// aligned to 64.
+// With x, y and their gradients in bf16 the weight and its gradient are f32, Wider<T>; what is added up is so
+// in f32. The window is not larger than the padded input. `workspace` has at least conv_workspace<T>(g)
+// bytes, aligned to 64, on a GPU to 256.
+//
+// On the CPU, f32 and bf16 run in oneDNN, but for depthwise convolutions (cpu/depthwise.h); f64, which oneDNN
+// lacks, by im2col and matmul. On a GPU, f32 and bf16 run in cuDNN (cuda/cudnn_plan.h), but for depthwise
+// convolutions (cuda/depthwise.h); f64, which only tests need, and what cuDNN has no way for, by simple loops
+// (cuda/direct_conv.h). There a bf16 gradient of the weight is rounded to bf16 on its way: cuDNN's is.
 
-/// Whether this machine's convolutions take bf16: oneDNN needs AVX-512 for it, and is fast with AMX.
+/// Whether this machine's convolutions take bf16: oneDNN needs AVX-512 for it, and is fast with AMX. All GPUs
+/// take it, and are fast from compute capability 8.0 on.
 bool conv_takes_bf16(CpuQueue&);
 
-/// Bytes of workspace that each of the three functions below needs for this geometry and the current number
-/// of threads.
+enum class ConvPass { forward, data, weight };
+
+/// Bytes of workspace that a pass, one of the three functions below, needs for this geometry and, on the CPU,
+/// the current number of threads.
 template <class T>
-std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g);
+std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g, ConvPass pass);
+template <class T>
+std::size_t conv_workspace(CudaQueue&, const ConvGeometry& g, ConvPass pass);
 /// y = conv(x, weight). Overwrites.
 template <class T>
 void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y,
+                  void* workspace);
+template <class T>
+void conv_forward(CudaQueue&, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y,
                   void* workspace);
 /// gx from gy. Overwrites.
 template <class T>
 void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const Wider<T>* weight, T* gx,
                         void* workspace);
+template <class T>
+void conv_backward_data(CudaQueue&, const ConvGeometry& g, const T* gy, const Wider<T>* weight, T* gx,
+                        void* workspace);
 /// gweight from x and gy. Overwrites.
 template <class T>
 void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T* gy, Wider<T>* gweight,
+                          void* workspace);
+template <class T>
+void conv_backward_weight(CudaQueue&, const ConvGeometry& g, const T* x, const T* gy, Wider<T>* gweight,
                           void* workspace);
 
 }  // namespace ssn::kernels

@@ -25,14 +25,14 @@ void report(benchmark::State& state, double flop) {
   state.counters["FLOP/s"] = benchmark::Counter(flop, benchmark::Counter::kIsIterationInvariantRate);
 }
 
-enum class Pass { forward, data, weight };
+using Pass = kernels::ConvPass;
 
 void convolution(benchmark::State& state, const kernels::ConvGeometry& g, Pass pass) {
   CpuQueue& q = cpu_queue();
   const Tensor x = noise({g.n, g.h, g.w, g.c}), y = noise({g.n, g.out_h(), g.out_w(), g.o});
   const Tensor w = noise({g.o, g.c / g.groups, g.kh, g.kw});
   float *px = x.data<float>(), *py = y.data<float>(), *pw = w.data<float>();
-  const Storage workspace = Storage::allocate(Device::cpu, kernels::conv_workspace<float>(q, g));
+  const Storage workspace = Storage::allocate(Device::cpu, kernels::conv_workspace<float>(q, g, pass));
   for (auto _ : state) {
     if (pass == Pass::forward) kernels::conv_forward<float>(q, g, px, pw, py, workspace.data());
     if (pass == Pass::data) kernels::conv_backward_data<float>(q, g, py, pw, px, workspace.data());

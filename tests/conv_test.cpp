@@ -8,6 +8,7 @@
 #include "autograd/ops.h"
 #include "kernels/conv.h"
 #include "kernels/cpu/onednn.h"
+#include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 #include "runtime/random.h"
 #include "tests/close.h"
@@ -130,13 +131,14 @@ TEST(Conv2d, follows_the_number_of_threads) {
 }
 
 /// A convolution's result and gradients, computed in `dtype` from the same random numbers.
-std::vector<std::vector<double>> conv_results(const Shape& x_shape, std::int64_t o, DType dtype) {
+std::vector<std::vector<double>> conv_results(const Shape& x_shape, std::int64_t o, DType dtype,
+                                              Device device = Device::cpu) {
   const Random random(7, "conv");
   std::uint64_t draw = 0;
   const auto leaf = [&](const Shape& shape, double scale) {
     const Tensor t = Tensor::empty(shape, DType::f32);
     for (float& v : t.span<float>()) v = static_cast<float>(scale * random.normal(draw++));
-    return Var::leaf(t.to(dtype));
+    return Var::leaf(t.to(dtype).to(device));
   };
   const std::int64_t c = x_shape[3];
   const Var x = leaf(x_shape, 1), w = leaf({o, c, 3, 3}, 1 / std::sqrt(9.0 * static_cast<double>(c)));
@@ -171,12 +173,51 @@ TEST(Conv2d, keeps_single_precision_in_large_geometries) {
   }
 }
 
+TEST(Conv2dOnCuda, rounds_to_tf32_only_where_it_may) {
+  if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device";
+  const auto exact = conv_results({2, 5, 6, 8}, 16, DType::f64);
+  const auto errors = [&] {
+    const auto found = conv_results({2, 5, 6, 8}, 16, DType::f32, Device::cuda);
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      double largest = 0;
+      for (std::size_t j = 0; j < exact[i].size(); ++j)
+        largest = std::max(largest, std::abs(found[i][j] - exact[i][j]));
+      errors.push_back(largest / root_mean_square(exact[i]));
+    }
+    return errors;
+  };
+  for (const double e : errors()) EXPECT_LT(e, 1e-5);
+  if constexpr (build::has_cuda) {
+    cuda_queue().tf32 = true;
+    for (const double e : errors()) {
+      EXPECT_GT(e, 1e-5);
+      EXPECT_LT(e, 1e-2);
+    }
+    cuda_queue().tf32 = false;
+  }
+}
+
+// cuDNN reads in large steps. A part of a tensor may begin between them.
+TEST(Conv2dOnCuda, takes_parts_of_tensors) {
+  if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device";
+  const Tensor all = Tensor::empty({3, 3, 3, 3}, DType::f32), w = Tensor::full({2, 3, 2, 2}, 0.5, DType::f32);
+  for (std::int64_t i = 0; i < all.size(); ++i) all.data<float>()[i] = static_cast<float>(i % 7);
+  const auto result = [&](Device device) {
+    const Tensor part = all.to(device).slice(27, {2, 3, 3, 3});
+    return values_of(conv2d(Var::constant(part), Var::constant(w.to(device))).value());
+  };
+  EXPECT_EQ(result(Device::cuda), result(Device::cpu));
+}
+
 // Memory behind it is not written: what oneDNN asks for is not always what it takes.
 TEST(Conv2d, stays_in_its_workspace) {
   kernels::ConvGeometry g{4, 32, 32, 64, 64, 3, 3};
   g.padding[0] = g.padding[1] = 1;
   CpuQueue& q = cpu_queue();
-  const std::size_t bytes = kernels::conv_workspace<float>(q, g);
+  std::size_t bytes = 0;
+  for (const auto pass : {kernels::ConvPass::forward, kernels::ConvPass::data, kernels::ConvPass::weight})
+    bytes = std::max(bytes, kernels::conv_workspace<float>(q, g, pass));
   constexpr std::size_t kGuard = 1 << 16;
   const Storage workspace = Storage::allocate(Device::cpu, bytes + kGuard);
   auto* guard = static_cast<unsigned char*>(workspace.data()) + bytes;

@@ -12,31 +12,18 @@
 #include "runtime/parallel.h"
 
 namespace ssn::kernels {
-namespace {
-using dnnl::memory;
-using Tag = memory::format_tag;
 
-std::string text(const ConvGeometry& g) {
+std::string ConvGeometry::text() const {
   return fmt::format(
       "x {}x{}x{}x{} (n, h, w, c), weight {}x{}x{}x{}, stride {}x{}, padding {}x{}, dilation {}x{}, "
       "groups {}",
-      g.n, g.h, g.w, g.c, g.o, g.c / g.groups, g.kh, g.kw, g.stride[0], g.stride[1], g.padding[0],
-      g.padding[1], g.dilation[0], g.dilation[1], g.groups);
+      n, h, w, c, o, c / groups, kh, kw, stride[0], stride[1], padding[0], padding[1], dilation[0],
+      dilation[1], groups);
 }
 
-/// Nothing to add up: every output is zero or has no elements.
-bool is_empty(const ConvGeometry& g) {
-  return g.n == 0 || g.h == 0 || g.w == 0 || g.c == 0 || g.o == 0;
-}
-std::int64_t x_size(const ConvGeometry& g) {
-  return g.n * g.h * g.w * g.c;
-}
-std::int64_t y_size(const ConvGeometry& g) {
-  return g.n * g.out_h() * g.out_w() * g.o;
-}
-std::int64_t weight_size(const ConvGeometry& g) {
-  return g.o * (g.c / g.groups) * g.kh * g.kw;
-}
+namespace {
+using dnnl::memory;
+using Tag = memory::format_tag;
 
 /// An argument of a convolution: its layout in the contract, and the one that the primitive works on. Where
 /// they differ, a copy in the workspace is reordered from or to the caller's data.
@@ -233,7 +220,7 @@ void thin(const ConvGeometry& g, const T* x, T* thinned) {
 /// The gradient: zero where thin() reads nothing.
 template <class T>
 void spread(const ConvGeometry& g, const T* thinned, T* gx) {
-  parallel_for(x_size(g), 1 << 16,
+  parallel_for(g.x_size(), 1 << 16,
                [&](std::int64_t begin, std::int64_t end) { std::fill(gx + begin, gx + end, T(0)); });
   each_kept_pixel(
       g, [&](std::int64_t to, std::int64_t from) { std::copy_n(thinned + from * g.c, g.c, gx + to * g.c); });
@@ -243,7 +230,7 @@ void spread(const ConvGeometry& g, const T* thinned, T* gx) {
 template <class T, class F>
 void with_plan(Where where, const ConvGeometry& g, void* workspace, F&& f) {
   onednn::guarded(
-      where, [&] { return text(g); },
+      where, [&] { return g.text(); },
       [&] {
         const std::shared_ptr<const ConvPlan> plan = plan_of(without_stride(g), std::is_same_v<T, bf16>);
         char* const own = static_cast<char*>(workspace);
@@ -260,14 +247,14 @@ bool conv_takes_bf16(CpuQueue&) {
 }
 
 template <class T>
-std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g) {
-  if (is_empty(g)) return 0;
+std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g, ConvPass) {
+  if (g.is_empty()) return 0;
   if constexpr (!std::is_same_v<T, double>) {
-    if (depthwise::applies(g)) return depthwise::workspace(g);
+    if (g.is_depthwise()) return depthwise::workspace(g);
     std::size_t bytes = 0;
     with_plan<T>("conv_workspace", g, nullptr,
                  [&](const ConvPlan& plan, char*, T*) { bytes = plan_bytes(plan); });
-    return bytes + (is_thinned(g) ? static_cast<std::size_t>(x_size(without_stride(g))) * sizeof(T) : 0);
+    return bytes + (is_thinned(g) ? static_cast<std::size_t>(without_stride(g).x_size()) * sizeof(T) : 0);
   } else {
     return im2col::workspace(g);
   }
@@ -276,11 +263,11 @@ std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g) {
 template <class T>
 void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y,
                   void* workspace) {
-  if (is_empty(g))
-    std::fill_n(y, y_size(g), T(0));
+  if (g.is_empty())
+    std::fill_n(y, g.y_size(), T(0));
   else if constexpr (std::is_same_v<T, double>)
     im2col::forward(g, x, weight, y, static_cast<double*>(workspace));
-  else if (depthwise::applies(g))
+  else if (g.is_depthwise())
     depthwise::forward(g, x, weight, y, workspace);
   else
     with_plan<T>("conv_forward", g, workspace, [&](const ConvPlan& plan, char* own, T* thinned) {
@@ -292,11 +279,11 @@ void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const Wider<T>* 
 template <class T>
 void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const Wider<T>* weight, T* gx,
                         void* workspace) {
-  if (is_empty(g))
-    std::fill_n(gx, x_size(g), T(0));
+  if (g.is_empty())
+    std::fill_n(gx, g.x_size(), T(0));
   else if constexpr (std::is_same_v<T, double>)
     im2col::backward_data(g, gy, weight, gx, static_cast<double*>(workspace));
-  else if (depthwise::applies(g))
+  else if (g.is_depthwise())
     depthwise::backward_data(g, gy, weight, gx, workspace);
   else
     with_plan<T>("conv_backward_data", g, workspace, [&](const ConvPlan& plan, char* own, T* thinned) {
@@ -308,11 +295,11 @@ void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const Wid
 template <class T>
 void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T* gy, Wider<T>* gweight,
                           void* workspace) {
-  if (is_empty(g))
-    std::fill_n(gweight, weight_size(g), Wider<T>{0});
+  if (g.is_empty())
+    std::fill_n(gweight, g.weight_size(), Wider<T>{0});
   else if constexpr (std::is_same_v<T, double>)
     im2col::backward_weight(g, x, gy, gweight, static_cast<double*>(workspace));
-  else if (depthwise::applies(g))
+  else if (g.is_depthwise())
     depthwise::backward_weight(g, x, gy, gweight, workspace);
   else
     with_plan<T>("conv_backward_weight", g, workspace, [&](const ConvPlan& plan, char* own, T* thinned) {
@@ -321,14 +308,14 @@ void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T*
     });
 }
 
-template std::size_t conv_workspace<bf16>(CpuQueue&, const ConvGeometry&);
+template std::size_t conv_workspace<bf16>(CpuQueue&, const ConvGeometry&, ConvPass);
 template void conv_forward<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const float*, bf16*, void*);
 template void conv_backward_data<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const float*, bf16*,
                                        void*);
 template void conv_backward_weight<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const bf16*, float*,
                                          void*);
-template std::size_t conv_workspace<float>(CpuQueue&, const ConvGeometry&);
-template std::size_t conv_workspace<double>(CpuQueue&, const ConvGeometry&);
+template std::size_t conv_workspace<float>(CpuQueue&, const ConvGeometry&, ConvPass);
+template std::size_t conv_workspace<double>(CpuQueue&, const ConvGeometry&, ConvPass);
 template void conv_forward<float>(CpuQueue&, const ConvGeometry&, const float*, const float*, float*, void*);
 template void conv_forward<double>(CpuQueue&, const ConvGeometry&, const double*, const double*, double*,
                                    void*);

@@ -3,14 +3,10 @@
 
 #include "kernels/conv.h"
 
-// Convolutions in which every channel has a filter of its own: groups, c and o are equal. Sizes are not zero.
-// Same contract as kernels/conv.h, for f32 and bf16; arithmetic is f32, and the results have the same bits
-// whatever the number of threads.
+// Convolutions with g.is_depthwise(). Sizes are not zero. Same contract as kernels/conv.h, for f32 and bf16;
+// arithmetic is f32, and the results have the same bits whatever the number of threads.
 namespace ssn::kernels::depthwise {
 
-inline bool applies(const ConvGeometry& g) {
-  return g.groups == g.c && g.groups == g.o;
-}
 std::size_t workspace(const ConvGeometry& g);
 template <class T>
 void forward(const ConvGeometry& g, const T* x, const float* weight, T* y, void* workspace);

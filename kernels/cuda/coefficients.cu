@@ -1,6 +1,6 @@
 #include "kernels/coefficients_terms.h"
-#include "runtime/cuda/launch.cuh"
 #include "kernels/cuda/upload.cuh"
+#include "runtime/cuda/launch.cuh"
 
 namespace ssn::kernels {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "runtime/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "runtime/cuda/launch.cuh"
 
 namespace ssn::kernels {
 namespace {

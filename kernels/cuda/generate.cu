@@ -1,10 +1,10 @@
 #include <vector>
 
-#include "runtime/cuda/launch.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/upload.cuh"
 #include "kernels/generate_terms.h"
+#include "runtime/cuda/launch.cuh"
 
 namespace ssn::kernels {
 namespace {

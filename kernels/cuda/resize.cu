@@ -1,5 +1,5 @@
-#include "runtime/cuda/launch.cuh"
 #include "kernels/resize.h"
+#include "runtime/cuda/launch.cuh"
 
 namespace ssn::kernels {
 namespace {

@@ -41,7 +41,6 @@ OpCase conv_case(const Row& r) {
           .reference =
               [r](std::span<const Doubles> in) { return convolution(r.x, r.w, r.options, in[0], in[1]); },
           .adversarial = {Domain::all_negative, Domain::large, Domain::equal, Domain::spread},
-          .cuda = false,
           .thread_invariant = r.x[3] == r.options.groups && r.w[0] == r.options.groups};
 }
 
