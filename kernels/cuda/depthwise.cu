@@ -9,8 +9,9 @@
 namespace ssn::kernels::depthwise {
 namespace {
 
-constexpr int kStrip = 4;  // outputs side by side of a thread: a weight is read once for them
-constexpr int kTaps = 4;   // of a row of the window, whose gradients a thread adds up together
+constexpr int kStrip = 4;   // outputs side by side of a thread: a weight is read once for them
+constexpr int kTaps = 4;    // of a row of the window, whose gradients a thread adds up together
+constexpr int kBlocks = 3;  // of a multiprocessor: the compiler would else spill to make room for more
 
 /// V values in the type that is computed in, from V elements of T or of W itself.
 template <class W, int V>
@@ -41,7 +42,7 @@ __device__ int source(const ConvAxis& axis, int at, int tap) {
 /// writes, and one pack of channels: blockIdx.x and threadIdx.y count strips, blockIdx.y and threadIdx.x
 /// packs.
 template <class T, int V, bool kAdjoint>
-__global__ void __launch_bounds__(kColumnThreads)
+__global__ void __launch_bounds__(kColumnThreads, kBlocks)
     gather_kernel(ConvAxis rows, ConvAxis cols, std::int64_t n, std::int64_t c, const T* x,
                   const Wider<T>* weight, T* y) {
   using W = Wider<T>;
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kColumnThreads)
 /// parts (chunks, c, taps): a chunk's part of gweight. A block owns a chunk of y's pixels, a part of the
 /// channels and, by blockIdx.z, kTaps taps of one row of the window; a thread one pack of channels.
 template <class T, int V>
-__global__ void __launch_bounds__(kColumnThreads)
+__global__ void __launch_bounds__(kColumnThreads, kBlocks)
     weight_gradient_kernel(ConvAxis rows, ConvAxis cols, std::int64_t n, std::int64_t c, std::int64_t chunk,
                            const T* x, const T* gy, Wider<T>* parts) {
   using W = Wider<T>;
