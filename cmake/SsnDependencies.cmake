@@ -20,6 +20,14 @@ if(NOT TARGET hdf5::hdf5)
   target_link_libraries(hdf5::hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 endif()
 
+# Not every version of the package has a CMake file.
+if(NOT TARGET deflate::deflate)
+  find_library(DEFLATE_LIBRARY deflate REQUIRED)
+  find_path(DEFLATE_INCLUDE_DIR libdeflate.h REQUIRED)
+  add_library(deflate::deflate UNKNOWN IMPORTED)
+  set_target_properties(deflate::deflate PROPERTIES IMPORTED_LOCATION ${DEFLATE_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DEFLATE_INCLUDE_DIR})
+endif()
+
 # The package's own CMake file asks for programs of other packages.
 if(NOT TARGET zip::zip)
   find_library(ZIP_LIBRARY zip REQUIRED)

@@ -1,7 +1,7 @@
 #include "datasets/image_pack.h"
 
 #include <fmt/ranges.h>
-#include <zlib.h>
+#include <libdeflate.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr const char* kFormat = "shapeshifter-images";
 constexpr std::int64_t kFormatVersion = 1;
 
 std::uint32_t checksum(const Bytes& bytes) {
-  return static_cast<std::uint32_t>(crc32_z(0, bytes.data(), bytes.size()));
+  return libdeflate_crc32(0, bytes.data(), bytes.size());
 }
 
 template <class T>

@@ -2,9 +2,10 @@
 # What ssn simulate predicts beside what is measured on throttled networks, as Markdown on stdout:
 #   perf/validate_simulator.sh [--build DIR] [--rates 100mbit,1gbit] [--ranks 2,4] [--budgets dense,10%] [--turns 3] [--steps 3]
 # One command, perf/validate_simulator.sh > perf/results/simulator.md, makes the whole record in about nine minutes on a
-# quiet machine. For each network a profile is taken without any network between the ranks, on as many as there are
-# cores; more ranks share the cores, so their work is taken to last as many times longer. The simulator predicts each
-# step from it, then perf/throttled/run.sh measures it (which needs root, iproute2, Open MPI). The last
+# quiet machine. perf/throttled/run.sh measures each step (it needs root, iproute2, Open MPI). Before and after each measurement a
+# profile is taken without any network between the ranks, on as many as there are cores; more ranks share the cores, so their
+# work is taken to last as many times longer. The prediction is the mean of what the simulator makes of the two profiles:
+# a machine's pace changes within minutes. The last
 # column says how much longer the step's work takes beside sums than without them: ssn simulate --interference takes that
 # into account, where it is well above 1 on a quiet machine.
 set -euo pipefail
@@ -24,40 +25,49 @@ trap 'rm -rf "$work"' EXIT
 cores=$(env -u OMP_NUM_THREADS nproc)
 export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# Samples of a rank and step, and the network.
-networks=("4 --model bert-2-768 --data synthetic-text --length 64" "16 --model wrn-16-2 --data synthetic:3x32x32x100x4096")
+# Samples of a rank and step, how many times --steps (short ones need more for the same certainty), and the network.
+networks=("4 1 --model bert-2-768 --data synthetic-text --length 64" "16 4 --model wrn-16-2 --data synthetic:3x32x32x100x4096")
 echo "| network | link | ranks | budget | predicted ms | measured ms | error | predicted gain | measured gain | waiting for sums, predicted | measured | work beside sums |"
 echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 for network in "${networks[@]}"; do
-  read -r samples flags <<< "$network"
+  read -r samples times flags <<< "$network"
   read -ra flags <<< "$flags"
   profile() {  # RANKS LAUNCHER...
     local count=$1
     shift
-    "$@" "$ssn" profile "${flags[@]}" --batch $((samples * count)) --threads 1 --budgets "$budgets" --turns "$turns" --steps "$steps" --quiet --json
+    "$@" "$ssn" profile "${flags[@]}" --batch $((samples * count)) --threads 1 --budgets "$budgets" --turns "$turns" --steps $((steps * times)) --quiet --json
   }
+  # By messages, so that the gradient is handed over as it is where a network lies between the ranks.
+  profile_alone() { SSN_SUM=allreduce profile "$1" mpirun -n "$1" --bind-to none; }
+  before=none
   for n in ${ranks//,/ }; do
     alone=$((n < cores ? n : cores))
-    # By messages, so that the gradient is handed over as it is where a network lies between the ranks.
-    [[ -s $work/alone$alone ]] || SSN_SUM=allreduce profile "$alone" mpirun -n "$alone" --bind-to none > "$work/alone$alone"
+    if [[ $before != "$alone" ]]; then profile_alone "$alone" > "$work/before"; fi
+    before=$alone
     for rate in ${rates//,/ }; do
       echo "${flags[1]}: $n ranks at $rate" >&2
       profile "$n" "$here/throttled/run.sh" --rate "$rate" --ranks "$n" > "$work/measured" 2> "$work/log" || { cat "$work/log" >&2; exit 1; }
-      "$ssn" simulate "$work/alone$alone" --network "$rate" --ranks "$n" --speed "$(awk "BEGIN { print $alone / $n }")" --json > "$work/predicted"
-      /usr/bin/python3 - "$rate" "$work/predicted" "$work/measured" << 'PYTHON'
+      profile_alone "$alone" > "$work/after"
+      for side in before after; do
+        "$ssn" simulate "$work/$side" --network "$rate" --ranks "$n" --speed "$(awk "BEGIN { print $alone / $n }")" --json > "$work/predicted.$side"
+      done
+      mv "$work/after" "$work/before"
+      /usr/bin/python3 - "$rate" "$work/predicted.before" "$work/predicted.after" "$work/measured" << 'PYTHON'
 import json, sys
 rate, *paths = sys.argv[1:]
-predicted, measured = (json.load(open(path)) for path in paths)
-for p, m in zip(predicted["steps"], measured["budgets"]):
+before, after, measured = (json.load(open(path)) for path in paths)
+predicted = [{k: p[k] if k == "budget" else (p[k] + q[k]) / 2 for k in ("ranks", "budget", "step_seconds", "exposed_seconds")}
+             for p, q in zip(before["steps"], after["steps"])]
+for p, m in zip(predicted, measured["budgets"]):
     a, b = 1e3 * p["step_seconds"], 1e3 * m["step_seconds"]["median"]
+    gain = predicted[0]["step_seconds"] / p["step_seconds"]
     waiting = m["phase_seconds"]["reduce"]["median"] / m["step_seconds"]["median"]
     slower = (b / 1e3 - m["phase_seconds"]["reduce"]["median"]) / m["work_seconds"]
-    print(f"| {measured['network']} | {rate} | {p['ranks']} | {p['budget']} | {a:.0f} | {b:.0f} | {100 * (a / b - 1):+.0f}% "
-          f"| {p['speedup']:.2f} | {m['speedup']:.2f} | {100 * p['exposed_seconds'] / p['step_seconds']:.0f}% | {100 * waiting:.0f}% | {slower:.2f} times |")
+    print(f"| {measured['network']} | {rate} | {p['ranks']:.0f} | {p['budget']} | {a:.0f} | {b:.0f} | {100 * (a / b - 1):+.0f}% "
+          f"| {gain:.2f} | {m['speedup']:.2f} | {100 * p['exposed_seconds'] / p['step_seconds']:.0f}% | {100 * waiting:.0f}% | {slower:.2f} times |")
 PYTHON
     done
   done
-  rm -f "$work"/alone*
 done
 lscpu | sed -n 's/^Model name: */\n/p'
 echo "$cores cores, one thread a rank, load when it ended: $(cut -d' ' -f1-3 /proc/loadavg)"

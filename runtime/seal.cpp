@@ -1,8 +1,8 @@
 #include "runtime/seal.h"
 
 #include <fcntl.h>
+#include <libdeflate.h>
 #include <sys/stat.h>
-#include <zlib.h>
 
 #include <charconv>
 #include <optional>
@@ -37,8 +37,7 @@ Seal seal_of(int fd, const std::string& path) {
   std::vector<char> buffer(1 << 20);
   Seal seal{kSealBytes, 0};
   while (const std::size_t n = read_some(fd, path, buffer)) {
-    seal.checksum =
-        static_cast<std::uint32_t>(crc32_z(seal.checksum, reinterpret_cast<const Bytef*>(buffer.data()), n));
+    seal.checksum = libdeflate_crc32(seal.checksum, buffer.data(), n);
     seal.length += static_cast<std::int64_t>(n);
     note_progress();
   }

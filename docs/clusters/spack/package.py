@@ -26,6 +26,7 @@ class Shapeshifter(CMakePackage):
     depends_on("onednn cpu_runtime=omp")
     depends_on("hdf5+hl~mpi")
     depends_on("zlib-api")
+    depends_on("libdeflate")
     depends_on("libzip")
     depends_on("icu4c")
     depends_on("libjpeg-turbo")
