@@ -1,6 +1,7 @@
-// The memory-bound operations on a device, each against a copy on the same device:
+// The memory-bound operations on a device, each against a copy on the same device, and matrix products:
 //   bench_device --device cuda --scale 1
 // "GB/s" counts every byte that the operation must read or write once; "of copy" is that over the copy's own.
+// "TFLOP/s" counts a multiplication with its addition twice.
 // Exits with 69 where there is no such device.
 #include <fmt/format.h>
 
@@ -12,6 +13,8 @@
 #include "autograd/moving_average.h"
 #include "autograd/ops.h"
 #include "autograd/optimizer.h"
+#include "kernels/conv.h"
+#include "kernels/matmul.h"
 #include "layers/models/zoo.h"
 #include "runtime/comm.h"
 #include "runtime/device_memory.h"
@@ -28,6 +31,7 @@ constexpr int kNoDevice = 69;  // EX_UNAVAILABLE
 struct Row {
   std::string name;
   double milliseconds, bytes;
+  double flops = 0;  // of a product
 };
 
 class Bench {
@@ -36,6 +40,7 @@ class Bench {
 
   void run() {
     copies();
+    products();
     elementwise();
     norms();
     losses();
@@ -51,12 +56,12 @@ class Bench {
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(n) * scale_));
   }
 
-  Tensor noise(const Shape& shape) const {
+  Tensor noise(const Shape& shape, DType dtype = DType::f32) const {
     const Random random(1, static_cast<std::uint64_t>(shape.size()));
     const Tensor t = Tensor::empty(shape, DType::f32);
     for (std::int64_t i = 0; i < t.size(); ++i)
       t.data<float>()[i] = static_cast<float>(random.uniform(static_cast<std::uint64_t>(i))) - 0.5f;
-    return t.to(device_);
+    return t.to(dtype).to(device_);
   }
 
   /// The median of f's time, each ended by waiting for the device.
@@ -80,6 +85,35 @@ class Bench {
     const std::int64_t n = scaled(64 << 20);
     const Tensor from = noise({n}), to = Tensor::zeros({n}, DType::f32, device_);
     time("copy", 8.0 * static_cast<double>(n), [&] { to.copy_from(from); });
+  }
+
+  /// A transformer's wide layer.
+  void products() {
+    const std::int64_t rows = scaled(1 << 13);
+    if (device_ == Device::cuda || kernels::conv_takes_bf16(cpu_queue())) product<bf16>("bf16", rows);
+    product<float>("f32", rows);
+    if constexpr (build::has_cuda) {
+      if (device_ != Device::cuda) return;
+      cuda_queue().tf32 = true;
+      product<float>("tf32", rows);
+      cuda_queue().tf32 = false;
+    }
+  }
+  template <class T>
+  void product(const char* precision, std::int64_t rows) {
+    const std::int64_t in = scaled(1024), out = scaled(4096);
+    const DType dtype = dtype_of<T>;
+    const Tensor x = noise({rows, in}, dtype), w = noise({out, in}, dtype),
+                 y = Tensor::empty({rows, out}, dtype, device_);
+    const kernels::Matmul<T> p{
+        {false, true, rows, out, in}, x.data<T>(), w.data<T>(), nullptr, y.data<T>(), false};
+    on_queue(device_, "bench", [&](auto& q) {
+      const Storage workspace = Storage::allocate(device_, kernels::matmul_workspace(q, p));
+      time(fmt::format("matrix product {}x{}x{} in {}", rows, in, out, precision),
+           static_cast<double>(x.bytes() + w.bytes() + y.bytes()),
+           [&] { kernels::matmul(q, p, workspace.data()); });
+    });
+    rows_.back().flops = 2.0 * static_cast<double>(rows * in * out);
   }
 
   void elementwise() {
@@ -187,7 +221,8 @@ int run(const std::vector<std::string>& arguments) {
   double scale = 1;
   std::int64_t rounds = 20;
   bool json = false;
-  Options options("bench_device", "Times the memory-bound operations on a device beside a copy.");
+  Options options("bench_device",
+                  "Times the memory-bound operations on a device beside a copy, and matrix products.");
   options.add("device", device, "NAME", "where", {"cpu", "cuda"})
       .add("scale", scale, "X", "of all sizes; below 1 for a quick look", above(0))
       .add("rounds", rounds, "N", "repetitions; the median counts", at_least(1))
@@ -207,9 +242,12 @@ int run(const std::vector<std::string>& arguments) {
                       {"milliseconds", r.milliseconds},
                       {"bytes", r.bytes},
                       {"of_copy", rate / bench.copy_rate()}});
-    if (!json)
-      fmt::print("{:<58} {:>9.3f} ms {:>8.1f} GB/s {:>5.2f} of copy\n", r.name, r.milliseconds, rate / 1e6,
-                 rate / bench.copy_rate());
+    const double teraflops = r.flops / r.milliseconds / 1e9;
+    if (r.flops > 0) result.back()["teraflops"] = teraflops;
+    if (json) continue;
+    fmt::print("{:<58} {:>9.3f} ms {:>8.1f} GB/s {:>5.2f} of copy", r.name, r.milliseconds, rate / 1e6,
+               rate / bench.copy_rate());
+    fmt::print("{}\n", r.flops > 0 ? fmt::format(" {:>8.2f} TFLOP/s", teraflops) : "");
   }
   if (json) fmt::print("{}\n", result.dump());
   return 0;
