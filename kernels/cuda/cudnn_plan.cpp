@@ -86,7 +86,7 @@ Descriptor tensor(std::int64_t id, bool half, std::int64_t n, std::int64_t c, st
   return d;
 }
 
-Descriptor convolution(const ConvGeometry& g) {
+Descriptor describe(const ConvGeometry& g) {
   const auto pair = [](const std::int64_t(&v)[2]) { return std::array{v[0], v[1]}; };
   Descriptor d(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   d.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, std::int64_t{2});
@@ -134,24 +134,31 @@ PassNames names_of(ConvPass pass) {
           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 }
 
-/// A graph of the one operation. The groups follow from the channels of x and the weight.
-Descriptor graph(cudnnHandle_t handle, const ConvPlanKey& key) {
-  const ConvGeometry& g = key.g;
-  const PassNames names = names_of(key.pass);
-  Descriptor operation(names.type);
-  operation.set(names.x, tensor(kX, key.half, g.n, g.c, g.h, g.w));
-  operation.set(names.weight, tensor(kWeight, key.half, g.o, g.c / g.groups, g.kh, g.kw));
-  operation.set(names.y, tensor(kY, key.half, g.n, g.o, g.out_h(), g.out_w()));
-  operation.set(names.convolution, convolution(g));
-  operation.set(names.alpha, 1.0f);
-  operation.set(names.beta, 0.0f);
-  operation.finalize();
-  Descriptor d(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  d.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
-  d.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
-  d.finalize();
-  return d;
-}
+/// A graph of the one operation. The groups follow from the channels of x and the weight. cuDNN does not say
+/// when it needs no more what a descriptor refers to, so all live as long as the graph.
+struct Graph {
+  Descriptor x, weight, y, convolution, operation, graph;
+
+  Graph(cudnnHandle_t handle, const ConvPlanKey& key)
+      : x(tensor(kX, key.half, key.g.n, key.g.c, key.g.h, key.g.w)),
+        weight(tensor(kWeight, key.half, key.g.o, key.g.c / key.g.groups, key.g.kh, key.g.kw)),
+        y(tensor(kY, key.half, key.g.n, key.g.o, key.g.out_h(), key.g.out_w())),
+        convolution(describe(key.g)),
+        operation(names_of(key.pass).type),
+        graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
+    const PassNames names = names_of(key.pass);
+    operation.set(names.x, x);
+    operation.set(names.weight, weight);
+    operation.set(names.y, y);
+    operation.set(names.convolution, convolution);
+    operation.set(names.alpha, 1.0f);
+    operation.set(names.beta, 0.0f);
+    operation.finalize();
+    graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
+    graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
+    graph.finalize();
+  }
+};
 
 /// Whether the engine of a configuration is deterministic and as exact as asked for.
 bool is_wanted(const ConvPlanKey& key, const Descriptor& configuration) {
@@ -233,9 +240,9 @@ Library& library() {
 }
 
 std::optional<ConvPlan> find_plan(cudnnHandle_t handle, const ConvPlanKey& key) {
-  const Descriptor operations = graph(handle, key);
+  const Graph operations(handle, key);
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-    for (Descriptor& configuration : configurations(operations, mode)) {
+    for (Descriptor& configuration : configurations(operations.graph, mode)) {
       if (!is_wanted(key, configuration)) continue;
       if (auto plan = ConvPlan::make(handle, std::move(configuration))) return plan;
     }

@@ -46,6 +46,7 @@ struct Descriptor {
   std::map<cudnnBackendAttributeName_t, Attribute> attributes = {};
   std::optional<Convolution> convolution = {};  // of operations, and all that refer to one
   std::vector<Engine> engines = {};             // of heuristics, and of what comes from them: one
+  Shared graph = {};                            // of what comes from heuristics
 
   template <class V>
   std::vector<V> get(cudnnBackendAttributeName_t name) const {
@@ -290,6 +291,13 @@ cudnnStatus_t finalize_heuristics(Descriptor& d) {
                            : CUDNN_STATUS_SUCCESS;
 }
 
+/// Whether what a descriptor refers to, and so on, is not destroyed yet.
+bool refers_to_the_living(const Descriptor& d) {
+  const auto lives = [](const Shared& s) { return !s || (find(s.get()) && refers_to_the_living(*s)); };
+  return lives(d.graph) && std::all_of(d.attributes.begin(), d.attributes.end(),
+                                       [&](const auto& a) { return lives(a.second.refers); });
+}
+
 cudnnStatus_t finalize_plan(Descriptor& d) {
   const Descriptor& config = *d.other(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
   d.convolution = config.convolution;
@@ -312,6 +320,8 @@ cudnnStatus_t finalize(Descriptor& d) {
   for (const Rule& rule : kRules)
     if (rule.owner == d.type && !d.attributes.contains(rule.name))
       return refuse(CUDNN_STATUS_BAD_PARAM, "attribute {} was not set", int{rule.name});
+  if (!refers_to_the_living(d))
+    return refuse(CUDNN_STATUS_BAD_PARAM, "what this descriptor refers to was destroyed");
   switch (d.type) {
     case kTensor: return finalize_tensor(d);
     case kConvolution: return finalize_convolution(d);
@@ -339,6 +349,7 @@ cudnnStatus_t fill(const Descriptor& from, cudnnBackendDescriptorType_t type, st
       return refuse(CUDNN_STATUS_BAD_PARAM, "element {} is no empty descriptor of type {}", i, int{type});
     d->finalized = true;
     d->convolution = from.convolution;
+    d->graph = type == kConfig ? from.other(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH) : from.graph;
     d->engines = {from.engines[static_cast<std::size_t>(i)]};
   }
   return CUDNN_STATUS_SUCCESS;

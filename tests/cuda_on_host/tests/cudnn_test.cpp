@@ -182,6 +182,10 @@ TEST_F(Cudnn, RefusesWrongReferences) {
   cudnnBackendDestroyDescriptor(gone);
   expect_part("refers to no descriptor", set(d, kX, gone));
   expect_part("no such descriptor", text_of(cudnnBackendDestroyDescriptor(gone)));
+  const Handle whole = operation();
+  cudnnBackendDestroyDescriptor(made_.back());  // its convolution
+  made_.pop_back();
+  expect_part("was destroyed", finalized(whole));
 }
 
 TEST_F(Cudnn, RefusesWhatDoesNotGoTogether) {
