@@ -195,13 +195,18 @@ struct Call {
   int device;
 };
 
-/// The memory must be there when the call is made, and still when the work is done.
+/// The memory must be there when the call is made, and still when the work is done; nothing overlaps what is
+/// written.
 cublasStatus_t check_memory(const Call& call) {
   const Product& p = call.p;
   struct Piece {
     const char* name;
     const void* at;
     std::size_t bytes;
+    bool overlaps(const Piece& other) const {
+      const auto *a = static_cast<const char*>(at), *b = static_cast<const char*>(other.at);
+      return a < b + other.bytes && b < a + bytes;
+    }
   };
   const std::size_t bias_bytes = static_cast<std::size_t>(p.d.rows) * size_of(p.d.type);
   const Piece pieces[] = {{"a", call.a, bytes_of(p.a)},
@@ -209,16 +214,15 @@ cublasStatus_t check_memory(const Call& call) {
                           {"the bias", p.operation.bias, p.has_bias() ? bias_bytes : 0},
                           {"the workspace", call.workspace, call.workspace_bytes},
                           {"d", call.d, bytes_of(p.d)}};
-  for (const auto& [name, at, bytes] : pieces) {
-    if (bytes == 0) continue;
-    if (const int where = device_of(at, bytes); where != call.device)
-      return refuse(CUBLAS_STATUS_INVALID_VALUE, "{}: {} bytes at {} are not live memory of device {}", name,
-                    bytes, at, call.device);
-    const auto *begin = static_cast<const char*>(at), *d = static_cast<const char*>(call.d);
-    if (at != call.d && begin < d + bytes_of(p.d) && d < begin + bytes)
-      return refuse(CUBLAS_STATUS_INVALID_VALUE, "{} overlaps d", name);
-    if (at == call.d && std::string_view(name) != "d")
-      return refuse(CUBLAS_STATUS_INVALID_VALUE, "{} overlaps d", name);
+  const Piece &workspace = pieces[3], &d = pieces[4];
+  for (const Piece& piece : pieces) {
+    if (piece.bytes == 0) continue;
+    if (device_of(piece.at, piece.bytes) != call.device)
+      return refuse(CUBLAS_STATUS_INVALID_VALUE, "{}: {} bytes at {} are not live memory of device {}",
+                    piece.name, piece.bytes, piece.at, call.device);
+    for (const Piece* written : {&workspace, &d})
+      if (&piece != written && written->bytes > 0 && piece.overlaps(*written))
+        return refuse(CUBLAS_STATUS_INVALID_VALUE, "{} overlaps {}", piece.name, written->name);
   }
   if (call.c != call.d)
     return refuse(CUBLAS_STATUS_INVALID_VALUE, "c is another matrix than d: not known here");

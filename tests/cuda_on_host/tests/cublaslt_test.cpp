@@ -185,6 +185,7 @@ TEST(CublasLt, RefusesWrongMemory) {
   expect_not_run("d: 24 bytes", [&](Product& p) { lax(p), p.d_at = p.d_values.at + 1; });
   expect_not_run("b: 24 bytes", [&](Product& p) { lax(p), p.b_at = p.a_values.at; });
   expect_not_run("a overlaps d", [&](Product& p) { lax(p), p.a_at = p.d_values.at + 1; });
+  expect_not_run("b overlaps the workspace", [&](Product& p) { lax(p), p.b_at = p.workspace.at + 1; });
   expect_not_run("host memory", [](Product& p) { p.alpha_at = p.a_values.at; });
   cudaSetDevice(1);
   const Floats elsewhere({1, 2, 3, 4});
