@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "autograd/label_ranks.h"
 #include "autograd/ops.h"
 #include "autograd/scratch.h"
 #include "kernels/loss.h"
@@ -7,25 +8,29 @@
 
 namespace ssn {
 namespace {
-void check_labels(const Tensor& labels, std::int64_t rows, std::int64_t classes, Device device) {
-  check(labels.dtype() == DType::i32 && labels.shape() == Shape{rows} && labels.device() == device,
-        "cross_entropy", "the labels must be i32 of shape {} on {}, found {} of shape {} on {}", rows,
-        name_of(device), name_of(labels.dtype()), labels.shape().text(), name_of(labels.device()));
+void check_labels(Where where, const Tensor& labels, std::int64_t rows, std::int64_t classes, Device device) {
+  check(labels.dtype() == DType::i32 && labels.shape() == Shape{rows} && labels.device() == device, where,
+        "the labels must be i32 of shape {} on {}, found {} of shape {} on {}", rows, name_of(device),
+        name_of(labels.dtype()), labels.shape().text(), name_of(labels.device()));
   if (device != Device::cpu || rows == 0) return;  // on the GPU a label out of range gives NaN
   const auto values = labels.span<std::int32_t>();
   const auto largest = std::max_element(values.begin(), values.end());
-  check(*largest < classes, "cross_entropy", "the label of row {} is {}, but there are {} classes",
+  check(*largest < classes, where, "the label of row {} is {}, but there are {} classes",
         largest - values.begin(), *largest, classes);
+}
+
+void check_logits(const Var& logits, Where where) {
+  check(logits.shape().rank() == 2 && logits.shape()[1] > 0, where,
+        "the logits must be (rows, classes) with at least one class, found {}", logits.shape().text());
 }
 }  // namespace
 
 Var cross_entropy(const Var& logits, const Tensor& labels, double smoothing, double scale) {
-  check(logits.shape().rank() == 2 && logits.shape()[1] > 0, "cross_entropy",
-        "the logits must be (rows, classes) with at least one class, found {}", logits.shape().text());
+  check_logits(logits, "cross_entropy");
   check(smoothing >= 0 && smoothing < 1, "cross_entropy", "the smoothing must be in [0, 1), found {}",
         smoothing);
   const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
-  check_labels(labels, rows, classes, logits.device());
+  check_labels("cross_entropy", labels, rows, classes, logits.device());
   Tensor loss = Tensor::zeros(Shape{}, logits.dtype(), logits.device());
   const Tensor statistics = Tensor::empty(Shape{rows, 2}, logits.dtype(), logits.device());
   if (rows > 0) {
@@ -47,6 +52,18 @@ Var cross_entropy(const Var& logits, const Tensor& labels, double smoothing, dou
     }
     in[0].add_grad(std::move(gx));
   });
+}
+
+Var label_ranks(const Var& logits, const Tensor& labels) {
+  check_logits(logits, "label_ranks");
+  const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
+  check_labels("label_ranks", labels, rows, classes, logits.device());
+  Tensor ranks = Tensor::empty(Shape{rows}, logits.dtype(), logits.device());
+  dispatch(ranks.device(), ranks.dtype(), "label_ranks", [&]<class T>(auto& q) {
+    kernels::label_ranks<T>(q, rows, classes, logits.value().data<T>(), labels.data<std::int32_t>(),
+                            ranks.data<T>());
+  });
+  return Var::constant(std::move(ranks));
 }
 
 }  // namespace ssn

@@ -29,6 +29,16 @@ void cross_entropy_backward(CudaQueue&, std::int64_t rows, std::int64_t classes,
                             double scale, const T* x, const T* statistics, const std::int32_t* labels,
                             const T* gloss, T* gx);
 
+/// How many classes come before the label's, by falling logits; of equal logits the lower class comes first.
+/// A label whose logit is not a number comes behind all others, and so does one out of range: there `classes`
+/// come before. Overwrites rank (rows).
+template <class T>
+void label_ranks(CpuQueue&, std::int64_t rows, std::int64_t classes, const T* x, const std::int32_t* labels,
+                 T* rank);
+template <class T>
+void label_ranks(CudaQueue&, std::int64_t rows, std::int64_t classes, const T* x, const std::int32_t* labels,
+                 T* rank);
+
 /// *total = scale · Σ x[i], added in a fixed order. Overwrites.
 template <class T>
 void scaled_sum(CpuQueue&, std::int64_t n, double scale, const T* x, T* total);

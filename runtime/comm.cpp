@@ -59,7 +59,8 @@ void check_claims(std::span<const Claim> claims) {
   const auto is = [](const Claim& a, const Claim& b) { return a.machine == b.machine && a.bus == b.bus; };
   for (std::size_t r = 0; r < claims.size(); ++r) {
     check_usage(claims[r].devices > 0, "use device",
-                "rank {} sees no CUDA device, or no driver for it (nvidia-smi lists them): use the CPU", r);
+                "rank {} sees no CUDA device, or no driver for it (nvidia-smi lists them): use --device cpu",
+                r);
     for (std::size_t q = 0; q < r; ++q)
       check_usage(
           !is(claims[q], claims[r]), "use device",

@@ -22,10 +22,10 @@ void with_type(DType dtype, F&& f) {
   }
 }
 
-/// In a dry run what is large has no memory to be written to.
-bool pretends(std::size_t bytes) {
+/// In a dry run what is large, or on a GPU, has no memory to be written to.
+bool pretends(Device device, std::size_t bytes) {
   constexpr std::size_t kLarge = 1 << 16;
-  return dry_run() && bytes >= kLarge;
+  return dry_run() && (device == Device::cuda || bytes >= kLarge);
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   Tensor t = empty(shape, dtype, device);
-  if (pretends(t.bytes())) return t;
+  if (pretends(device, t.bytes())) return t;
   on_queue(device, "zeros", [&](auto& q) { memory::fill_bytes(q, t.raw(), 0, t.bytes()); });
   return t;
 }
@@ -108,13 +108,13 @@ Tensor Tensor::clone() const {
 void Tensor::copy_from(const Tensor& from) const {
   check(from.shape_ == shape_ && from.dtype_ == dtype_, "copy", "from {} {} to {} {}", from.shape_.text(),
         name_of(from.dtype_), shape_.text(), name_of(dtype_));
-  if (pretends(bytes())) return;
   const Device where = from.device() == Device::cuda ? Device::cuda : device();
+  if (pretends(where, bytes())) return;
   on_queue(where, "copy", [&](auto& q) { memory::copy(q, raw(), from.raw(), bytes()); });
 }
 
 void Tensor::fill(double value) const {
-  if (pretends(bytes())) return;
+  if (pretends(device(), bytes())) return;
   if (value == 0)
     return on_queue(device(), "fill", [&](auto& q) { memory::fill_bytes(q, raw(), 0, bytes()); });
   if (device() == Device::cuda) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -39,12 +40,18 @@ inline std::string file_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// Where these runs compute: SSN_TEST_DEVICE, or the CPU.
+inline std::string test_device() {
+  const char* device = std::getenv("SSN_TEST_DEVICE");
+  return device ? device : "cpu";
+}
+
 /// A small network and small images: 50 samples in 4 steps of 12 an epoch, 3 epochs.
 inline Arguments small_run(const Arguments& more) {
   Arguments all = {
-      "--quiet", "--threads", "1",        "--model", "wrn-10-1", "--data", "synthetic:1x7x6x3x50",
-      "--batch", "12",        "--epochs", "3",       "--budget", "30%",    "--crop",
-      "1",       "--seed",    "5"};
+      "--quiet", "--threads", "1",        "--model",  "wrn-10-1",   "--data", "synthetic:1x7x6x3x50",
+      "--batch", "12",        "--epochs", "3",        "--budget",   "30%",    "--crop",
+      "1",       "--seed",    "5",        "--device", test_device()};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

@@ -61,7 +61,7 @@ int eval(Comm& comm, const Arguments& arguments) {
   config.weights = name_of(WeightPolicy::eager);  // generated once
   const DataFacts facts = stored_facts(archive);
   const InputShape& input = facts.input;
-  Model model = stored_model(archive, config, input, choose_device(device));
+  Model model = stored_model(archive, config, input, choose_device(comm, device));
   choose_threads(comm, threads, useful_threads(model.plan(), input, batch / comm.size()));
   check_plan(model, archive);
   model.build(comm);

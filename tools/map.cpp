@@ -94,7 +94,8 @@ int map(Comm& comm, const Arguments& arguments) {
   check_usage(config.groups >= 1, "map", "how many groups? Give --groups P");
   check_usage(config.baseline == "none", "map", "--baseline {} has no groups to be found: leave it out",
               config.baseline);
-  choose_device(config.device);
+  choose_device(comm, config.device);
+  check_precision(config);
   check_output(comm, out, overwrite);
 
   const Dataset dataset = load_dataset(config.data, dataset_options(comm, config, options));

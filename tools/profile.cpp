@@ -193,14 +193,15 @@ int profile(Comm& comm, const Arguments& arguments) {
               "--mapping learned: run ssn map first, and give the file it writes as --mapping");
   check_usage(config.baseline == "none", "profile", "--baseline {}: leave it out", config.baseline);
   const std::vector<std::string> list = listed(budgets);
-  choose_device(config.device);
+  choose_device(comm, config.device);
+  check_precision(config);
   read_mapping_file(comm, config);
   if (tflops > 0) return model_profiles(comm, command, list);
   const Dataset dataset = load_dataset(config.data, dataset_options(comm, config, options));
   use_defaults_of(dataset, options, config);
   check_parts(comm, config, dataset.train->size());
   check_alike(comm, common_options(options, common_data(dataset)));
-  const Model model(config, dataset.facts.input, Device::cpu);
+  const Model model(config, dataset.facts.input, device_of(config));
   const std::int64_t part = config.batch / (comm.size() * parts_of_rank(config, comm.size()));
   choose_threads(comm, config.threads, useful_threads(model.plan(), dataset.facts.input, part));
   choose_wire(comm, config);

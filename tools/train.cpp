@@ -180,19 +180,22 @@ void check_before_search(const TrainConfig& config, const RunSize& size, Device 
 
 /// Of a rank's tensors, in bytes.
 struct Memory {
-  std::int64_t data = 0;       // the data set's, and what else there was before the training
-  std::int64_t predicted = 0;  // training_memory()
+  Device device = Device::cpu;  // whose memory the training takes
+  std::int64_t data = 0;        // the CPU's: the data set's, and what else there was before the training
+  std::int64_t predicted = 0;   // training_memory()
   Recompute recompute = {};
 };
 
 /// What the training will take.
 Memory plan_memory(const TrainConfig& config, const RunSize& size, Recompute recompute) {
-  Memory memory{.predicted = training_memory(config, size, recompute), .recompute = std::move(recompute)};
+  Memory memory{.device = device_of(config),
+                .predicted = training_memory(config, size, recompute),
+                .recompute = std::move(recompute)};
   trim_pool(Device::cpu);
   memory.data = static_cast<std::int64_t>(pool_stats(Device::cpu).held);
   const std::size_t recomputed = memory.recompute.segments().size();
-  info("a rank's training takes {} of memory, beside {} of data{}", memory_text(memory.predicted),
-       memory_text(memory.data),
+  info("a rank's training takes {} of {}, beside {} of data{}", memory_text(memory.predicted),
+       memory.device == Device::cuda ? "its GPU's memory" : "memory", memory_text(memory.data),
        recomputed == 0 ? ""
                        : fmt::format("; {} of {} segments are recomputed", recomputed,
                                      network_segments(config, size.input).size()));
@@ -201,12 +204,13 @@ Memory plan_memory(const TrainConfig& config, const RunSize& size, Recompute rec
 
 /// The most that a rank took.
 Json memory_json(Comm& comm, const Memory& memory) {
-  const auto held = static_cast<std::int64_t>(pool_stats(Device::cpu).held);
+  const auto held = static_cast<std::int64_t>(pool_stats(memory.device).held);
+  const std::int64_t before = memory.device == Device::cpu ? memory.data : 0;
   const auto most = [&](std::int64_t bytes) {
     const std::vector<std::int64_t> all = comm.allgather(bytes);
     return *std::max_element(all.begin(), all.end());
   };
-  return {{"training", most(held - memory.data)},
+  return {{"training", most(held - before)},
           {"predicted", memory.predicted},
           {"data", most(memory.data)},
           {"process_peak", most(process_peak())}};
@@ -215,8 +219,17 @@ Json memory_json(Comm& comm, const Memory& memory) {
 /// --init
 void start_from_weights(Comm& comm, Model& model, const TrainConfig& config) {
   on_root(comm, [&] {
-    const Taken taken = take_weights(model, config.model, config.init, WeightLayout::oihw);
-    info("{}", text(taken, model.plan(), config.init));
+    const auto take = [&](Model& to) {
+      const Taken taken = take_weights(to, config.model, config.init, WeightLayout::oihw);
+      info("{}", text(taken, to.plan(), config.init));
+    };
+    if (model.parameters.device() == Device::cpu) return take(model);
+    Model host(config, model.input(), Device::cpu);  // where weights are read and fitted
+    SoloComm alone;
+    host.build(alone);
+    take(host);
+    model.parameters.values().copy_from(host.parameters.values());
+    copy_all(statistics(host.parameters), statistics(model.parameters));
   });
   comm.broadcast(model.parameters.values());
   for (const Parameters::Buffer& buffer : model.parameters.buffers()) comm.broadcast(buffer.tensor);
@@ -254,7 +267,8 @@ int train(Comm& comm, const Arguments& arguments) {
   comm.set_timeout(run.timeout);
   if (!run.resume.empty()) take_up(command, arguments);
   check_alike(comm, common_options(options, call_options(run)));
-  const Device device = choose_device(config.device);
+  const Device device = choose_device(comm, config.device);
+  check_precision(config);
   ClockOffset clock;
   if (!run.trace.empty()) clock = comm.clock_offset(), start_trace();
 

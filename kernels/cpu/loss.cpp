@@ -58,6 +58,18 @@ double row_loss(std::int64_t classes, double smoothing, const T* x, std::int32_t
   return smoothing == 0 ? log_sum - at_label
                         : log_sum - (1 - smoothing) * at_label - smoothing / n * row.centred;
 }
+
+template <class T>
+std::int64_t label_rank(std::int64_t classes, const T* x, std::int32_t label) {
+  if (label < 0 || label >= classes) return classes;
+  const T own = x[label];
+  std::int64_t before = 0;
+  for (std::int64_t c = 0; c < classes; ++c) {
+    const bool behind = x[c] < own || (x[c] == own && c > label);
+    before += c != label && !behind;
+  }
+  return before;
+}
 }  // namespace
 
 template <class T>
@@ -99,6 +111,15 @@ void cross_entropy_backward(CpuQueue&, std::int64_t rows, std::int64_t classes, 
 }
 
 template <class T>
+void label_ranks(CpuQueue&, std::int64_t rows, std::int64_t classes, const T* x, const std::int32_t* labels,
+                 T* rank) {
+  parallel_for(rows, rows_a_part(classes), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      rank[r] = static_cast<T>(label_rank(classes, x + r * classes, labels[r]));
+  });
+}
+
+template <class T>
 void scaled_sum(CpuQueue&, std::int64_t n, double scale, const T* x, T* total) {
   double sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += x[i];
@@ -115,6 +136,10 @@ template void cross_entropy_backward<float>(CpuQueue&, std::int64_t, std::int64_
 template void cross_entropy_backward<double>(CpuQueue&, std::int64_t, std::int64_t, double, double,
                                              const double*, const double*, const std::int32_t*, const double*,
                                              double*);
+template void label_ranks<float>(CpuQueue&, std::int64_t, std::int64_t, const float*, const std::int32_t*,
+                                 float*);
+template void label_ranks<double>(CpuQueue&, std::int64_t, std::int64_t, const double*, const std::int32_t*,
+                                  double*);
 template void scaled_sum<float>(CpuQueue&, std::int64_t, double, const float*, float*);
 template void scaled_sum<double>(CpuQueue&, std::int64_t, double, const double*, double*);
 

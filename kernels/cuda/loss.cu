@@ -60,6 +60,23 @@ __global__ void __launch_bounds__(512)
     gx[c] = label < 0 ? T(0) : factor * (exp(x[c] - most) / sum - (c == label ? target : others));
 }
 
+/// A block owns a row, a thread every blockDim.x-th class of it.
+template <class T>
+__global__ void __launch_bounds__(512)
+    label_ranks_kernel(std::int64_t classes, const T* x, const std::int32_t* labels, T* rank) {
+  const std::int32_t label = labels[blockIdx.x];
+  const bool known = label >= 0 && label < classes;
+  x += blockIdx.x * classes;
+  const T own = x[known ? label : 0];
+  std::int32_t before = 0;
+  for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
+    const bool behind = x[c] < own || (x[c] == own && c > label);
+    before += c != label && !behind;
+  }
+  before = block_reduce(before, Sum(), 0);
+  if (threadIdx.x == 0) rank[blockIdx.x] = static_cast<T>(known ? before : classes);
+}
+
 /// One block.
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
@@ -89,6 +106,13 @@ void cross_entropy_backward(CudaQueue& q, std::int64_t rows, std::int64_t classe
          threads_for(classes), 0, classes, target, others, scale, x, statistics, labels, gloss, gx);
 }
 template <class T>
+void label_ranks(CudaQueue& q, std::int64_t rows, std::int64_t classes, const T* x,
+                 const std::int32_t* labels, T* rank) {
+  if (rows == 0) return;
+  launch(q, "label_ranks", label_ranks_kernel<T>, blocks_for(rows, 1), threads_for(classes), 0, classes, x,
+         labels, rank);
+}
+template <class T>
 void scaled_sum(CudaQueue& q, std::int64_t n, double scale, const T* x, T* total) {
   launch(q, "scaled_sum", scaled_sum_kernel<T>, 1, n <= 256 ? 256 : kMostThreads, 0, n, scale, x, total);
 }
@@ -103,6 +127,10 @@ template void cross_entropy_backward<float>(CudaQueue&, std::int64_t, std::int64
 template void cross_entropy_backward<double>(CudaQueue&, std::int64_t, std::int64_t, double, double,
                                              const double*, const double*, const std::int32_t*, const double*,
                                              double*);
+template void label_ranks<float>(CudaQueue&, std::int64_t, std::int64_t, const float*, const std::int32_t*,
+                                 float*);
+template void label_ranks<double>(CudaQueue&, std::int64_t, std::int64_t, const double*, const std::int32_t*,
+                                  double*);
 template void scaled_sum<float>(CudaQueue&, std::int64_t, double, const float*, float*);
 template void scaled_sum<double>(CudaQueue&, std::int64_t, double, const double*, double*);
 

@@ -215,7 +215,8 @@ TEST(DataParallel, AStepThatIsNotFiniteOnOneRankStopsOrIsLeftOutOnAll) {
   Comm& comm = test_comm();
   TrainConfig config;
   config.model = "wrn-10-1", config.data = "synthetic:1x7x6x3x50", config.budget = "30%";
-  config.batch = 12, config.epochs = 2, config.threads = 1;
+  config.batch = 12, config.epochs = 2, config.threads = 1, config.device = test::test_device();
+  comm.use_device(device_of(config));
   constexpr std::int32_t kBad = 17;
   Dataset dataset = load_dataset(config.data, {});
   dataset.train = std::make_shared<Poisoned>(dataset.train, kBad);
@@ -228,7 +229,7 @@ TEST(DataParallel, AStepThatIsNotFiniteOnOneRankStopsOrIsLeftOutOnAll) {
   const std::int64_t steps = loader.steps_per_epoch() * config.batch;
   const auto run = [&](const std::string& what) {
     config.on_nonfinite = what;
-    Model model(config, dataset.facts.input, Device::cpu);
+    Model model(config, dataset.facts.input, device_of(config));
     model.build(comm);
     Trainer trainer(comm, model, {.config = config, .dataset = dataset, .train = dataset.train});
     const TrainResult result = trainer.run();

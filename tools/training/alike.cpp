@@ -17,8 +17,8 @@ constexpr std::string_view kFixed[] = {
     "upsample", "window",  "masks",     "mask-init", "inter",      "gain",      "near",    "search-epochs",
     "init",     "batch",   "optimizer", "ema",       "validation", "shards",    "seed"};
 /// What may differ between ranks.
-constexpr std::string_view kOfARank[] = {"vocab",  "threads", "search-threads", "data-threads",
-                                         "device", "weights", "recompute",      "memory"};
+constexpr std::string_view kOfARank[] = {"vocab",   "threads",   "search-threads", "data-threads",
+                                         "weights", "recompute", "memory"};
 
 bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();

@@ -5,8 +5,10 @@
 #include <charconv>
 #include <cmath>
 
+#include "kernels/conv.h"
 #include "layers/models/zoo.h"
 #include "runtime/binding.h"
+#include "runtime/dispatch.h"
 #include "runtime/log.h"
 #include "runtime/parallel.h"
 #include "tools/training/task.h"
@@ -87,9 +89,9 @@ void add_step_options(Options& options, TrainConfig& c) {
       .add("micro-batches", c.micro_batches, "N",
            "parts of each rank's batch, one after another, to save memory", between(1, 1 << 20))
       .add("precision", c.precision, "TYPE",
-           "of what is computed in forward and backward; parameters, sums, optimizer and the generation of "
-           "weights are f32 always",
-           {"f32", "bf16"})
+           "of what is computed in forward and backward (tf32: of products and convolutions on a GPU); "
+           "parameters, sums, optimizer and the generation of weights are f32 always",
+           {"f32", "tf32", "bf16"})
       .add("recompute", c.recompute, "SEGMENTS",
            "computed again in backward instead of kept, to save memory, with the same result: none, all, or "
            "names of blocks or their beginnings, such as block1,block2.layer.0")
@@ -184,6 +186,7 @@ void add_checkpoint_options(Options& options, TrainConfig& c) {
 void add_machine_options(Options& options, TrainConfig& c) {
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
+      .show_default("the GPUs, where every rank has one")
       .add("threads", c.threads, "N", "threads of each rank", between(0, kMostThreads))
       .show_default(
           "OMP_NUM_THREADS, or the rank's share of the cores, fewer for a small network; 1 with --shards")
@@ -414,11 +417,26 @@ ScheduleOptions schedule_options(const TrainConfig& c) {
           .every = c.lr_every};
 }
 
-Device choose_device(std::string& device) {
-  check_usage(device != "cuda", "device",
-              "--device cuda: convolution and matrix product run on the CPU only so far; use cpu");
-  device = "cpu";
-  return Device::cpu;
+Device choose_device(Comm& comm, std::string& device) {
+  if (device == "auto") {  // an emulated GPU is for tests
+    const bool mine = !build::cuda_on_host && available(Device::cuda);
+    device = name_of(comm.agree(mine ? 0 : 1) == 0 ? Device::cuda : Device::cpu);
+  }
+  const Device chosen = device == name_of(Device::cuda) ? Device::cuda : Device::cpu;
+  comm.use_device(chosen);
+  return chosen;
+}
+
+Device device_of(const TrainConfig& c) {
+  return c.device == name_of(Device::cuda) ? Device::cuda : Device::cpu;
+}
+
+void check_precision(const TrainConfig& c) {
+  if (device_of(c) == Device::cuda) return;
+  check_usage(c.precision != "tf32", "precision",
+              "--precision tf32 is of NVIDIA's tensor cores: use --device cuda, or f32 or bf16 here");
+  check_usage(c.precision != "bf16" || kernels::conv_takes_bf16(cpu_queue()), "precision",
+              "--precision bf16 needs a processor with AVX-512: use f32");
 }
 
 void choose_threads(Comm& comm, std::int64_t& threads, std::int64_t most) {
@@ -466,6 +484,10 @@ void check_shards(const Comm& comm, const TrainConfig& c) {
       power_of_two(comm.size()) && comm.size() <= c.shards, "train",
       "--shards {} can be divided over 1, 2, 4, ... {} ranks, found {}: start another number of ranks",
       c.shards, c.shards, comm.size());
+  check_usage(device_of(c) == Device::cpu || comm.sums_as_tree(Device::cuda), "train",
+              "--shards {}: NCCL adds in an order of its own. Set SSN_SUM=window, or on several nodes "
+              "hierarchical or allreduce: then the gradient is summed in the processors' memory",
+              c.shards);
   check_usage(
       comm.sums_as_tree(), "train",
       "--shards {}: the nodes have no equal power of two of ranks, one after another: start them so, or "

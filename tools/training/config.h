@@ -107,9 +107,14 @@ PlanOptions plan_options(const TrainConfig& config);
 OptimizerOptions optimizer_options(const TrainConfig& config);
 ScheduleOptions schedule_options(const TrainConfig& config);
 ReducerOptions reducer_options(const TrainConfig& config);
-/// Of --device; auto is replaced by the device it stands for. No network runs on CUDA yet: that is a
-/// UsageError.
-Device choose_device(std::string& device);
+/// Of --device; auto is replaced by the device it stands for: the GPUs, where every rank sees one. A rank
+/// takes its own; ranks without, or with another's, are a UsageError. Collective, before the first use of a
+/// GPU.
+Device choose_device(Comm& comm, std::string& device);
+/// Once it is chosen.
+Device device_of(const TrainConfig& config);
+/// A --precision that the chosen device has not is a UsageError.
+void check_precision(const TrainConfig& config);
 /// Sets the threads of this rank: `threads`; if 0, as many as it should use, but not more than `most`. Warns
 /// where the launcher's binding slows the ranks down.
 void choose_threads(Comm& comm, std::int64_t& threads, std::int64_t most);

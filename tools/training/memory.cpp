@@ -33,12 +33,14 @@ Tensor labels_for(const NetworkInput& input, Device device) {
 void dry_step(Model& model, Optimizer& optimizer, const TrainConfig& config, std::int64_t parts,
               std::int64_t samples, const Recompute& recompute) {
   const NetworkTask task = task_of(model.input());
+  const Device device = model.parameters.device();
+  const TrainingPrecision precision(model);
   model.parameters.zero_gradients();
   for (std::int64_t part = 0; part < std::min<std::int64_t>(parts, 2); ++part) {
-    const NetworkInput input = zeros_for(task, samples);
+    const NetworkInput input = moved(zeros_for(task, samples), device);
     const Pass pass{.training = true, .half = model.half, .recompute = recompute};
     const Var logits = model.network->forward(input, pass);
-    const Var loss = cross_entropy(logits, labels_for(input, Device::cpu), config.label_smoothing, 1);
+    const Var loss = cross_entropy(logits, labels_for(input, device), config.label_smoothing, 1);
     backward(loss);
     model.weights.finish_backward();
   }
@@ -94,7 +96,7 @@ bool Recompute::operator()(std::string_view segment) const {
 
 std::vector<std::string> network_segments(const TrainConfig& config, const InputShape& input) {
   const DryRun dry_run;
-  Model model(config, input, Device::cpu);
+  Model model(config, input, Device::cpu);  // the names are the same everywhere
   SoloComm solo;
   model.build(solo);
   std::vector<std::string> segments;
@@ -118,13 +120,15 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   const std::int64_t batch = evaluation_options(config).batch;
   const std::int64_t measured =
       share(std::min(batch, size.measured), config.shards > 0 ? size.ranks * parts : size.ranks);
-  std::vector<NetworkInput> prepared;  // by the loaders
+  const Device device = device_of(config);
+  const bool host = device == Device::cpu;  // else what the processor keeps is not of this memory
+  std::vector<NetworkInput> prepared;       // by the loaders
   const auto prepare = [&](std::int64_t batches, std::int64_t of) {
-    for (std::int64_t i = 0; i < std::min(batches, PrefetchOptions().depth + 1); ++i)
+    for (std::int64_t i = 0; i < std::min(batches, host ? PrefetchOptions().depth + 1 : 1); ++i)
       prepared.push_back(zeros_for(task, of));
   };
   prepare(RunSize::kUnknown, samples);
-  Model model(config, size.input, Device::cpu);
+  Model model(config, size.input, device);
   SoloComm solo;
   model.build(solo);
   const auto optimizer = make_optimizer(optimizer_options(config), model.parameters);
@@ -133,7 +137,7 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   std::optional<Shards> shards;
   if (config.shards > 0) shards.emplace(solo, model.parameters, parts);
   std::vector<Tensor> snapshot;
-  if (size.saves) {
+  if (size.saves && host) {
     snapshot = {model.parameters.values().clone()};
     for (const Optimizer::State& state : optimizer->states()) snapshot.push_back(state.values.clone());
     if (average) snapshot.push_back(average->values().clone());
@@ -142,7 +146,7 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   const NoGrad no_grad;
   const AverageInUse averaged(average, model.parameters);
   prepare(share(size.measured, batch) * (config.shards > 0 ? parts : 1), measured);
-  model.network->forward(prepared.back(), {});  // evaluate() computes in f32
+  model.network->forward(moved(prepared.back(), device), {});  // evaluate() computes in f32
   const PoolStats stats = dry_run.stats();
   return static_cast<std::int64_t>(
       std::max(stats.held, stats.peak));  // exact allocation holds nothing unused

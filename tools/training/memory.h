@@ -34,9 +34,10 @@ struct RunSize {
   bool saves = false;                // checkpoints: rank 0 keeps a copy of what is in them
 };
 
-/// Bytes of tensors that one rank takes for training, beside the data set: parameters, gradients,
-/// states of the optimizer, generated weights, activations, workspaces and batches prepared ahead, as the
-/// pool of memory holds them (runtime/storage.h). Found by a dry run of steps and an evaluation.
+/// Bytes of tensors that one rank takes of its device's memory for training, on the CPU beside the data set:
+/// parameters, gradients, states of the optimizer, generated weights, activations, workspaces and there the
+/// batches prepared ahead, as the pool of memory holds them (runtime/storage.h). Found by a dry run of steps
+/// and an evaluation.
 std::int64_t training_memory(const TrainConfig& config, const RunSize& size, const Recompute& recompute);
 
 /// What --recompute and --memory ask for. Of a limit: as few segments, from the first on, as keep

@@ -7,30 +7,11 @@
 #include "runtime/log.h"
 
 namespace ssn {
-namespace {
-
-/// How many classes come before the label.
-std::int64_t rank_of(std::span<const float> logits, std::int32_t label) {
-  const float own = logits[static_cast<std::size_t>(label)];
-  std::int64_t before = 0;
-  for (std::size_t c = 0; c < logits.size(); ++c) {
-    if (static_cast<std::int32_t>(c) == label) continue;
-    const bool behind = logits[c] < own || (logits[c] == own && static_cast<std::int32_t>(c) > label);
-    before += !behind;
-  }
-  return before;
-}
-
-}  // namespace
-
-void Metrics::add(const Tensor& logits, const Tensor& labels, double loss_sum) {
-  const Tensor z = logits.to(Device::cpu), y = labels.to(Device::cpu);
-  const std::int64_t n = z.shape()[0], classes = z.shape()[1];
-  sums_[0] += static_cast<double>(n);
+void Metrics::add(const Tensor& ranks, double loss_sum) {
+  const Tensor host = ranks.to(Device::cpu);
+  sums_[0] += static_cast<double>(host.size());
   sums_[1] += loss_sum;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::span<const float> row(z.data<float>() + i * classes, static_cast<std::size_t>(classes));
-    const std::int64_t rank = rank_of(row, y.data<std::int32_t>()[i]);
+  for (const float rank : host.span<float>()) {
     sums_[2] += rank >= 1;
     sums_[3] += rank >= 5;
   }

@@ -12,9 +12,8 @@ namespace ssn {
 /// Sums over the samples that were seen.
 class Metrics {
  public:
-  /// Wrong at k: the label is not among the k largest logits. Of equal logits the lower class comes first; a
-  /// label whose logit is not a number is wrong. logits f32 (n, classes), labels i32 (n).
-  void add(const Tensor& logits, const Tensor& labels, double loss_sum);
+  /// Wrong at k: the label is not among the k largest logits. `ranks`: label_ranks() of the samples, f32 (n).
+  void add(const Tensor& ranks, double loss_sum);
 
   double samples() const { return sums_[0]; }
   /// Mean over the samples.

@@ -30,7 +30,7 @@ double student(std::size_t freedom) {
 /// One budget's network, and what this rank measured of it.
 struct Contestant {
   Contestant(Comm& comm, const TrainConfig& base, const std::string& budget, const Dataset& dataset)
-      : config(with_budget(base, budget)), model(config, dataset.facts.input, Device::cpu) {
+      : config(with_budget(base, budget)), model(config, dataset.facts.input, device_of(config)) {
     model.build(comm);
     trainer.emplace(comm, model,
                     Trainer::Setup{.config = config, .dataset = dataset, .train = dataset.train});

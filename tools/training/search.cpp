@@ -135,7 +135,7 @@ Json mapping_json(const TrainConfig& config, const TrainConfig& searched, const 
 /// What rank 0 does.
 Json search_alone(const TrainConfig& config, const Dataset& dataset, const Samples& set) {
   TrainConfig searched = search_config(config);
-  Model model(searched, dataset.facts.input, Device::cpu);
+  Model model(searched, dataset.facts.input, device_of(searched));
   searched.threads = search_threads_of(config, model.plan(), dataset.facts.input);
   const int layers = static_cast<int>(model.plan().layers.size()), groups = static_cast<int>(config.groups);
   check_usage(groups >= 1 && groups <= layers, "search",

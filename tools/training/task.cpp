@@ -8,9 +8,10 @@
 #include <set>
 #include <utility>
 
-#include "kernels/conv.h"
+#include "autograd/label_ranks.h"
 #include "runtime/liveness.h"
 #include "runtime/log.h"
+#include "runtime/queue.h"
 #include "runtime/trace.h"
 
 namespace ssn {
@@ -38,8 +39,13 @@ NetworkTask task_of(const InputShape& input) {
 }
 
 NetworkInput network_input(const Batch& batch, Device device) {
-  const auto moved = [&](const Tensor& t) { return t ? t.to(device) : t; };
-  return {moved(batch.images), moved(batch.tokens), moved(batch.lengths), moved(batch.predicted)};
+  return moved({batch.images, batch.tokens, batch.lengths, batch.predicted}, device);
+}
+
+NetworkInput moved(const NetworkInput& input, Device device) {
+  const auto to_device = [&](const Tensor& t) { return t ? t.to(device) : t; };
+  return {to_device(input.images), to_device(input.tokens), to_device(input.lengths),
+          to_device(input.predicted), to_device(input.segments)};
 }
 
 Model::Model(const TrainConfig& config, const InputShape& input, Device device)
@@ -49,11 +55,10 @@ Model::Model(const TrainConfig& config, const InputShape& input, Device device, 
     : parameters(DType::f32, device),
       weights(parameters, std::move(setting.plan), value_named<WeightPolicy>(config.weights)),
       half(config.precision == "bf16"),
+      tf32(config.precision == "tf32"),
       name_(config.model),
       input_(input),
       reduction_(setting.reduction) {
-  check_usage(!half || kernels::conv_takes_bf16(cpu_queue()), "precision",
-              "--precision bf16 needs a processor with AVX-512: use f32");
   network = make_network(config.model, task_of(input), {weights, parameters},
                          reduction_ ? reduction_->size : NetworkSize{});
   weights.build();
@@ -70,6 +75,13 @@ void Model::build(Comm& comm) {
   parameters.build(host ? [&](std::size_t bytes) { return comm.allocate(bytes); }
                         : std::function<Storage(std::size_t)>());
   comm.broadcast(parameters.values());
+}
+
+void TrainingPrecision::set(Device device, bool tf32) {
+  device_ = device;
+  if constexpr (build::has_cuda) {
+    if (device == Device::cuda) cuda_queue().tf32 = tf32;
+  }
 }
 
 AveragedStatistics::AveragedStatistics(Comm& comm, Parameters& parameters) : parameters_(parameters) {
@@ -97,7 +109,11 @@ Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t pa
                  const Measured& measured) {
   const Span span("evaluate");
   const NoGrad no_grad;
-  std::vector<Metrics> metrics(static_cast<std::size_t>(parts));
+  struct Seen {
+    std::size_t part;
+    Tensor ranks, loss;
+  };
+  std::vector<Seen> seen;  // read at the end, so that no batch waits for the one before
   const std::int64_t first = comm.rank() * parts;
   Prefetcher batches(
       loader, {.first_part = first, .part_count = parts, .parts = comm.size() * parts, .end_epoch = 1});
@@ -105,11 +121,14 @@ Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t pa
     if (batch->size() == 0) continue;
     const Device device = model.parameters.device();
     const Var logits = model.network->forward(network_input(*batch, device), {});
-    const Var loss = cross_entropy(logits, batch->labels.to(device), 0, 1);
-    metrics[static_cast<std::size_t>(batch->part - first)].add(logits.value(), batch->labels,
-                                                               *loss.value().to(Device::cpu).data<float>());
+    const Tensor labels = batch->labels.to(device);
+    seen.push_back({static_cast<std::size_t>(batch->part - first), label_ranks(logits, labels).value(),
+                    cross_entropy(logits, labels, 0, 1).value()});
     if (measured) measured(*batch, logits.value());
   }
+  std::vector<Metrics> metrics(static_cast<std::size_t>(parts));
+  for (const Seen& batch : seen)
+    metrics[batch.part].add(batch.ranks, *batch.loss.to(Device::cpu).data<float>());
   return sum_over(comm, metrics);
 }
 

@@ -33,7 +33,9 @@ class Model {
   Parameters parameters;
   SharedWeights weights;
   std::unique_ptr<Network> network;
-  bool half;  // Pass::half while training, --precision bf16; evaluations are in f32
+  // While training, evaluations are in f32:
+  bool half;  // Pass::half, --precision bf16
+  bool tf32;  // products and convolutions on a GPU, --precision tf32
 
  private:
   Model(const TrainConfig& config, const InputShape& input, Device device, Setting setting);
@@ -49,6 +51,21 @@ InputShape planned_input(const TrainConfig& config, const KnownSet& known, std::
 NetworkTask task_of(const InputShape& input);
 /// What a network reads of a batch.
 NetworkInput network_input(const Batch& batch, Device device);
+/// The same on `device`.
+NetworkInput moved(const NetworkInput& input, Device device);
+
+/// While it lives, products and convolutions are as precise as the model's training asks for.
+class TrainingPrecision {
+ public:
+  explicit TrainingPrecision(const Model& model) { set(model.parameters.device(), model.tf32); }
+  ~TrainingPrecision() { set(device_, false); }
+  TrainingPrecision(const TrainingPrecision&) = delete;
+  TrainingPrecision& operator=(const TrainingPrecision&) = delete;
+
+ private:
+  void set(Device device, bool tf32);
+  Device device_ = Device::cpu;
+};
 
 /// While it lives, the running statistics are the means over the ranks; afterwards each rank has its own.
 /// Collective; the sums are taken in the order of the ranks.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "autograd/label_ranks.h"
 #include "runtime/log.h"
 #include "runtime/trace.h"
 #include "tools/training/alike.h"
@@ -74,29 +75,40 @@ Trainer::~Trainer() {
   model_.weights.on_complete({});
 }
 
-double Trainer::accumulate(const Batch& batch, std::int64_t part) {
+Trainer::Given Trainer::accumulate(const Batch& batch) {
   const Device device = model_.parameters.device();
+  const TrainingPrecision precision(model_);
   const Tensor labels = batch.labels.to(device);
-  Var logits, loss;
+  Var loss;
+  Tensor ranks;
   {
     const Span span("forward");
-    logits = model_.network->forward(network_input(batch, device),
-                                     {.training = true,
-                                      .seed = static_cast<std::uint64_t>(config_.seed),
-                                      .step = steps_done(),
-                                      .first = batch.first,
-                                      .half = model_.half,
-                                      .recompute = recompute_});
+    const Var logits = model_.network->forward(network_input(batch, device),
+                                               {.training = true,
+                                                .seed = static_cast<std::uint64_t>(config_.seed),
+                                                .step = steps_done(),
+                                                .first = batch.first,
+                                                .half = model_.half,
+                                                .recompute = recompute_});
+    ranks = label_ranks(logits, labels).value();
     loss =
         cross_entropy(logits, labels, config_.label_smoothing, 1.0 / static_cast<double>(batch.global_size));
   }
-  const double loss_sum =
-      *loss.value().to(Device::cpu).data<float>() * static_cast<double>(batch.global_size);
-  epoch_metrics_[shards_ ? static_cast<std::size_t>(part) : 0].add(logits.value(), batch.labels, loss_sum);
   const Span span("backward");
   backward(loss);
   model_.weights.finish_backward();
-  return loss_sum;
+  return {loss.value(), ranks, batch.global_size};
+}
+
+double Trainer::read(const std::vector<Given>& parts) {
+  double all = 0;
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    const auto& [loss, ranks, batch] = parts[part];
+    const double sum = *loss.to(Device::cpu).data<float>() * static_cast<double>(batch);
+    epoch_metrics_[shards_ ? part : 0].add(ranks, sum);
+    all += sum;
+  }
+  return all;
 }
 
 Trainer::Step Trainer::step(Prefetcher& batches) {
@@ -105,7 +117,7 @@ Trainer::Step Trainer::step(Prefetcher& batches) {
   const auto metrics = epoch_metrics_;  // what a step that is left out must not change
   const std::vector<Tensor> own =
       config_.on_nonfinite == "skip" ? copies(statistics(model_.parameters)) : std::vector<Tensor>();
-  double loss_sum = 0;
+  std::vector<Given> given;
   std::int64_t labels = 0;
   for (std::int64_t part = 0; part < parts_; ++part) {
     const std::optional<Batch> batch = [&] {
@@ -115,12 +127,13 @@ Trainer::Step Trainer::step(Prefetcher& batches) {
     check(batch.has_value(), "train", "the data ended before the run");
     model_.weights.set_reporting(part + 1 == parts_);
     if (shards_) shards_->begin();
-    loss_sum += accumulate(*batch, part);
+    given.push_back(accumulate(*batch));
     if (shards_) shards_->end();
     labels += batch->size();
   }
   const std::optional<std::int64_t> element = reducer_.finish();
   if (shards_) shards_->finish();
+  const double loss_sum = read(given);
   const double norm = config_.clip > 0 ? gradient_norm(model_.parameters) : 0;
   const bool finite = std::isfinite(loss_sum) && std::isfinite(norm) && !element;
   const std::uint32_t flags = comm_.agree((StopSignals::arrived() ? kSignal : 0) | (finite ? 0 : kNotFinite) |
@@ -158,12 +171,14 @@ void Trainer::leave_out(bool loss_finite, std::optional<std::int64_t> element) {
   if (state_.skipped++ == 0 && comm_.rank() == 0) warn("left out, as all like it will be: {}", what);
 }
 
-void Trainer::run_steps(std::int64_t count) {
+std::vector<double> Trainer::run_steps(std::int64_t count) {
   Prefetcher batches(train_, from_here());
+  std::vector<double> losses;
   for (std::int64_t i = 0; i < count; ++i) {
-    step(batches);
+    losses.push_back(step(batches).loss);
     if (state_.step == steps_per_epoch_) ++state_.epoch, state_.step = 0;
   }
+  return losses;
 }
 
 bool Trainer::run_epoch(Prefetcher& batches, Progress& progress) {

@@ -65,8 +65,9 @@ class Trainer {
   /// --shards on any number of ranks. `path` is the checkpoint's.
   void resume(const Archive& archive, const std::string& path);
   TrainResult run();
-  /// Trains for so many steps and does nothing else: for measuring.
-  void run_steps(std::int64_t count);
+  /// Trains for so many steps and does nothing else, for measuring: the mean loss of each, over this rank's
+  /// samples.
+  std::vector<double> run_steps(std::int64_t count);
   /// Whether from now on steps do all but sum the gradient over the ranks: for measuring.
   void set_silent(bool on) { reducer_.set_silent(on); }
   /// Something that is told when a group's gradient, or a part of it, is complete.
@@ -87,8 +88,16 @@ class Trainer {
   /// --on-nonfinite stop, or else told and counted. Collective.
   void leave_out(bool loss_finite, std::optional<std::int64_t> element);
   PrefetchOptions from_here() const;
-  /// Forward and backward of one of the rank's parts; returns the sum of its samples' losses.
-  double accumulate(const Batch& batch, std::int64_t part);
+  /// What a part of a step gave, on the device: its loss, a share of the global batch's mean, and the places
+  /// of its labels (label_ranks).
+  struct Given {
+    Tensor loss, ranks;
+    std::int64_t batch;  // samples of the global one
+  };
+  /// Forward and backward of one of the rank's parts. Nothing here waits for the device.
+  Given accumulate(const Batch& batch);
+  /// Adds what each part gave to the metrics; returns the sum of its samples' losses.
+  double read(const std::vector<Given>& parts);
   /// Parts of a rank that are measured on their own.
   std::int64_t measured_parts() const { return shards_ ? parts_ : 1; }
   Metrics measure(const Loader& loader) { return evaluate(comm_, model_, loader, measured_parts()); }

@@ -1,0 +1,193 @@
+// Training on a GPU, or on the host in its place: the losses of the CPU's, the same bits again, and files
+// that either goes on from.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "runtime/dispatch.h"
+#include "tests/cuda_on_host/schedules.h"
+#include "tests/small_network.h"
+#include "tests/training_run.h"
+#include "tools/training/trainer.h"
+
+namespace ssn::test {
+namespace {
+
+/// The sample, eight at a time. With some seeds an activation is 0 but for rounding, and the CPU itself, from
+/// start values that are changed by 1e-7, takes it for on or off as it happens: with this one none is.
+TrainConfig sample_config() {
+  TrainConfig config;
+  config.batch = 8;
+  config.seed = 6;
+  config.epochs = 1;
+  config.lr = 0.002;
+  return config;
+}
+const Dataset& dataset_of(const TrainConfig& config) {
+  static std::map<std::string, Dataset> sets;
+  if (!sets.contains(config.data))
+    sets.emplace(config.data, load_dataset(config.data, {.seed = 5, .text = {.length = config.length}}));
+  return sets.at(config.data);
+}
+
+struct Trained {
+  std::vector<double> losses;
+  Tensor values;
+};
+Trained trained(TrainConfig config, Device device, int steps) {
+  config.device = name_of(device);
+  const Dataset& dataset = dataset_of(config);
+  SoloComm solo;
+  Model model(config, dataset.facts.input, device);
+  const Recompute again = choose_recompute(config, {.input = dataset.facts.input});
+  model.build(solo);
+  Trainer trainer(solo, model,
+                  {.config = config, .dataset = dataset, .train = dataset.train, .recompute = again});
+  Trained result{trainer.run_steps(steps), {}};
+  result.values = model.parameters.values().to(Device::cpu);
+  return result;
+}
+
+struct Setting {
+  const char* name;
+  std::function<void(TrainConfig&)> change;
+  int steps = 20;
+};
+void PrintTo(const Setting& setting, std::ostream* out) {
+  *out << setting.name;
+}
+
+std::vector<Setting> settings() {
+  return {
+      {"dense", [](TrainConfig& c) { c.budget = "dense"; }},
+      {"shared", [](TrainConfig&) {}},
+      {"own_coefficients", [](TrainConfig& c) { c.combine = "wavg", c.softmax = true; }, 3},
+      {"one_template", [](TrainConfig& c) { c.combine = "rr", c.groups = 3, c.mapping = "random"; }, 3},
+      {"masks", [](TrainConfig& c) { c.budget = "2%"; }},
+      {"own_masks", [](TrainConfig& c) { c.budget = "2%", c.masks = "layer", c.gain = "on"; }, 3},
+      {"repeated", [](TrainConfig& c) { c.budget = "2%", c.upsample = "repeat"; }, 3},
+      {"resized_group", [](TrainConfig& c) { c.budget = "2%", c.upsample = "inter"; }, 3},
+      {"resized_templates", [](TrainConfig& c) { c.budget = "largest", c.allocation = "resized"; }, 3},
+      {"narrower", [](TrainConfig& c) { c.baseline = "reduced"; }, 2},
+      {"parts", [](TrainConfig& c) { c.micro_batches = 2, c.recompute = "all", c.clip = 0.5; }, 3},
+      {"shards", [](TrainConfig& c) { c.shards = 2, c.ema = 0.9, c.on_nonfinite = "skip"; }, 3},
+      {"adam", [](TrainConfig& c) { c.optimizer = "adam", c.lr = 0.001, c.decay = 0.01; }, 3},
+      {"lamb", [](TrainConfig& c) { c.optimizer = "lamb", c.lr = 0.005, c.epsilon = 1e-6; }, 3},
+      {"rmsprop", [](TrainConfig& c) { c.optimizer = "rmsprop", c.lr = 0.016, c.epsilon = 1e-3; }, 3},
+  };
+}
+
+class DeviceTraining : public testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  }
+  OneThread one_thread_;
+};
+
+TEST_P(DeviceTraining, GivesTheLossesOfTheProcessor) {
+  TrainConfig config = sample_config();
+  GetParam().change(config);
+  const int steps = GetParam().steps;
+  const Trained cpu = trained(config, Device::cpu, steps), cuda = trained(config, Device::cuda, steps);
+  EXPECT_TRUE(close(cuda.losses, cpu.losses, 1e-5));
+  EXPECT_TRUE(close(values_of(cuda.values), values_of(cpu.values), 1e-4));
+  config.weights = name_of(WeightPolicy::lean);
+  const Trained lean = trained(config, Device::cuda, std::min(steps, 3));
+  for (std::size_t i = 0; i < lean.losses.size(); ++i) EXPECT_EQ(lean.losses[i], cuda.losses[i]) << i;
+}
+INSTANTIATE_TEST_SUITE_P(Every, DeviceTraining, testing::ValuesIn(settings()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+/// What something forgets to wait for has not happened yet.
+TEST(DeviceTrainingLate, GivesTheSameBits) {
+  if (!build::cuda_on_host) GTEST_SKIP() << "only emulated GPUs can be late";
+  const OneThread one_thread;
+  for (const Setting& setting : settings()) {
+    if (setting.steps > 3) continue;  // they are like the others
+    TrainConfig config = sample_config();
+    setting.change(config);
+    const Trained prompt = trained(config, Device::cuda, 2);
+    cuda_on_host::streams() = cuda_on_host::Streams::late;
+    const Trained late = trained(config, Device::cuda, 2);
+    cuda_on_host::streams() = cuda_on_host::Streams::prompt;
+    EXPECT_TRUE(same_bits(late.values, prompt.values)) << setting.name;
+  }
+}
+
+class DeviceCommands : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  }
+};
+
+/// The parameters and the optimizer's states, whatever else there is.
+testing::AssertionResult alike(const std::string& left, const std::string& right) {
+  const Archive a = load_checkpoint(left + "/checkpoint.h5"), b = load_checkpoint(right + "/checkpoint.h5");
+  if (a.tensors.size() != b.tensors.size()) return testing::AssertionFailure() << "other tensors";
+  for (const auto& [name, tensor] : a.tensors) {
+    const auto want = values_of(b.tensor(name));
+    if (const auto same = close(values_of(tensor), want, 1e-3, scale_of(want, 1e-3)); !same)
+      return testing::AssertionFailure() << name << ": " << same.message();
+  }
+  return testing::AssertionSuccess();
+}
+
+TEST_F(DeviceCommands, GoOnExactlyAndOnTheOtherDevice) {
+  const TemporaryDirectory dir("device_resume");
+  const auto run = [&](const char* device, const char* name, const char* steps) {
+    return train_small({"--device", device, "--out", dir / name, "--stop-after", steps, "--ema", "0.9",
+                        "--optimizer", "adamw", "--micro-batches", "2"});
+  };
+  const auto resume = [&](const char* device, const char* from, const char* to) {
+    output_of(train, {"--quiet", "--resume", dir / from, "--out", dir / to, "--device", device,
+                      "--stop-after", "4"});
+  };
+  run("cpu", "cpu", "4");
+  const nlohmann::json result = run("cuda", "cuda", "4");
+  EXPECT_EQ(result["device"], "cuda");
+  EXPECT_GT(result["memory"]["training"], 0);
+  EXPECT_TRUE(alike(dir / "cuda", dir / "cpu"));
+  run("cpu", "cpu_part", "2");
+  run("cuda", "cuda_part", "2");
+  resume("cuda", "cuda_part", "cuda_cuda");
+  EXPECT_EQ(file_text(dir / "cuda_cuda/checkpoint.h5"), file_text(dir / "cuda/checkpoint.h5"));
+  resume("cuda", "cpu_part", "cpu_cuda");
+  EXPECT_TRUE(alike(dir / "cpu_cuda", dir / "cpu"));
+  resume("cpu", "cuda_part", "cuda_cpu");
+  EXPECT_TRUE(alike(dir / "cuda_cpu", dir / "cpu"));
+}
+
+TEST_F(DeviceCommands, MeasureAndStartFromWhatIsThere) {
+  const TemporaryDirectory dir("device_commands");
+  train_small({"--device", "cpu", "--out", dir / "run", "--stop-after", "4"});
+  const auto measured = [&](const char* device) {
+    return nlohmann::json::parse(
+        output_of(eval, {dir / "run/checkpoint.h5", "--json", "--quiet", "--device", device}));
+  };
+  EXPECT_EQ(measured("cuda")["test_error1"], measured("cpu")["test_error1"]);
+  EXPECT_NEAR(measured("cuda")["test_loss"].get<double>(), measured("cpu")["test_loss"].get<double>(), 2e-4);
+
+  for (const char* device : {"cpu", "cuda"})
+    train_small({"--device", device, "--out", dir / device, "--stop-after", "1", "--init",
+                 dir / "run/checkpoint.h5", "--budget", "20%"});
+  EXPECT_TRUE(alike(dir / "cuda", dir / "cpu"));
+}
+
+TEST_F(DeviceCommands, SearchAndProfile) {
+  const TemporaryDirectory dir("device_search");
+  const auto found =
+      nlohmann::json::parse(output_of(map, small_run({"--device", "cuda", "--groups", "3", "--search-epochs",
+                                                      "1", "--out", dir / "map.json", "--json"})));
+  EXPECT_TRUE(std::filesystem::exists(dir / "map.json"));
+  EXPECT_EQ(nlohmann::json::parse(file_text(dir / "map.json"))["notes"]["groups"], 3);
+  const auto times =
+      nlohmann::json::parse(output_of(profile, {"--quiet", "--json", "--device", "cuda", "--model",
+                                                "wrn-10-1", "--data", "synthetic:1x7x6x3x50", "--batch", "12",
+                                                "--turns", "2", "--steps", "1", "--budgets", "dense,30%"}));
+  for (const auto& budget : times["budgets"]) EXPECT_GT(budget["step_seconds"]["median"], 0);
+}
+
+}  // namespace
+}  // namespace ssn::test
