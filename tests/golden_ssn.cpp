@@ -197,14 +197,6 @@ GoldenResult run_prelim(const GoldenCase& c, const Cotangents& gout, DType dtype
   return run_recipes(g, gout, dtype, device);
 }
 
-/// The same values on another device; the gradient goes back.
-Var moved(const Var& x, Device device) {
-  if (x.device() == device) return x;
-  return Var::result(x.value().to(device), {x}, [](const Tensor& gy, std::span<const Var> inputs) {
-    inputs[0].add_grad(gy.to(inputs[0].device()));
-  });
-}
-
 /// Three steps of the tiny network that the case's rule describes.
 class EndToEnd {
  public:
@@ -270,10 +262,8 @@ class EndToEnd {
                       {.training = training, .activation = Activation::relu});
   }
 
-  /// Convolution and matrix product have no CUDA kernel yet: these alone run on the CPU.
   Var conv(const Var& x, std::size_t i, const ConvOptions& options) const {
-    return moved(conv2d(moved(x, Device::cpu), moved(generated_weight(recipes_[i]), Device::cpu), options),
-                 device_);
+    return conv2d(x, generated_weight(recipes_[i]), options);
   }
 
   Var forward(const Tensor& images, bool training) const {
@@ -281,8 +271,7 @@ class EndToEnd {
     h = norm(conv(h, 0, {.padding = {1, 1}}), 0, training);
     h = norm(conv(h, 1, {.stride = {2, 2}, .padding = {1, 1}}), 1, training);
     h = norm(conv(h, 2, {}), 2, training);
-    const Var w = moved(generated_weight(recipes_[3]), Device::cpu);
-    return moved(linear(moved(global_avg_pool(h), Device::cpu), w), device_);
+    return linear(global_avg_pool(h), generated_weight(recipes_[3]));
   }
 
   const GoldenCase& c_;

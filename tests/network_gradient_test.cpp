@@ -1,25 +1,13 @@
 // Gradients of one small network of each family with shared weights, in f64: the slopes.
 #include <gtest/gtest.h>
 
-#include "layers/models/outline.h"
 #include "tests/close.h"
+#include "tests/families.h"
 #include "tests/random_plans.h"
 #include "tests/small_network.h"
 
 namespace ssn::test {
 namespace {
-
-struct Family {
-  const char* name;
-  NetworkTask task;
-  NetworkSize size;
-};
-constexpr Family kFamilies[] = {
-    {"wrn-10-1", {2, 7, 6, 3}, {0.2, 0}},          {"resnet-20", {2, 7, 6, 3}, {0.2, 2}},
-    {"resnet-10", {2, 7, 6, 3}, {0.05, 0}},        {"resnet-50", {2, 7, 6, 3}, {0.04, 9}},
-    {"wrn-50-2", {2, 18, 17, 3}, {0.04, 9}},       {"densenet-22-4", {2, 8, 7, 3}, {0.8, 1}},
-    {"efficientnet-b0", {2, 15, 14, 3}, {0.1, 1}},
-};
 
 class NetworkGradient : public testing::TestWithParam<std::tuple<int, WeightPolicy>> {};
 INSTANTIATE_TEST_SUITE_P(Every, NetworkGradient,
