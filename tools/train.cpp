@@ -181,7 +181,8 @@ void check_before_search(const TrainConfig& config, const RunSize& size, Device 
 /// Of a rank's tensors, in bytes.
 struct Memory {
   Device device = Device::cpu;  // whose memory the training takes
-  std::int64_t data = 0;        // the CPU's: the data set's, and what else there was before the training
+  std::int64_t data = 0;        // the CPU's before the training: the data set's, and what else there was
+  std::int64_t before = 0;      // the device's before it
   std::int64_t predicted = 0;   // training_memory()
   Recompute recompute = {};
 };
@@ -191,8 +192,9 @@ Memory plan_memory(const TrainConfig& config, const RunSize& size, Recompute rec
   Memory memory{.device = device_of(config),
                 .predicted = training_memory(config, size, recompute),
                 .recompute = std::move(recompute)};
-  trim_pool(Device::cpu);
+  for (const Device device : {Device::cpu, memory.device}) trim_pool(device);
   memory.data = static_cast<std::int64_t>(pool_stats(Device::cpu).held);
+  memory.before = static_cast<std::int64_t>(pool_stats(memory.device).held);
   const std::size_t recomputed = memory.recompute.segments().size();
   info("a rank's training takes {} of {}, beside {} of data{}", memory_text(memory.predicted),
        memory.device == Device::cuda ? "its GPU's memory" : "memory", memory_text(memory.data),
@@ -205,12 +207,11 @@ Memory plan_memory(const TrainConfig& config, const RunSize& size, Recompute rec
 /// The most that a rank took.
 Json memory_json(Comm& comm, const Memory& memory) {
   const auto held = static_cast<std::int64_t>(pool_stats(memory.device).held);
-  const std::int64_t before = memory.device == Device::cpu ? memory.data : 0;
   const auto most = [&](std::int64_t bytes) {
     const std::vector<std::int64_t> all = comm.allgather(bytes);
     return *std::max_element(all.begin(), all.end());
   };
-  return {{"training", most(held - before)},
+  return {{"training", most(held - memory.before)},
           {"predicted", memory.predicted},
           {"data", most(memory.data)},
           {"process_peak", most(process_peak())}};
