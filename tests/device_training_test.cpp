@@ -102,6 +102,23 @@ TEST_P(DeviceTraining, GivesTheLossesOfTheProcessor) {
 INSTANTIATE_TEST_SUITE_P(Every, DeviceTraining, testing::ValuesIn(settings()),
                          [](const auto& info) { return std::string(info.param.name); });
 
+/// What is computed in fewer bits follows f32, and is not the same.
+TEST(DeviceTrainingPrecision, LossesFollowThoseInF32) {
+  if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  const OneThread one_thread;
+  const int steps = build::exact_allocation ? 3 : 12;
+  TrainConfig config = sample_config();
+  config.budget = "dense";
+  const Trained exact = trained(config, Device::cuda, steps);
+  for (const auto& [precision, tolerance] : {std::pair{"tf32", 1e-2}}) {
+    config.precision = precision;
+    const Trained less = trained(config, Device::cuda, steps), again = trained(config, Device::cuda, 2);
+    EXPECT_TRUE(close(less.losses, exact.losses, tolerance)) << precision;
+    EXPECT_NE(less.losses, exact.losses) << precision;
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(again.losses[i], less.losses[i]) << precision;
+  }
+}
+
 /// What something forgets to wait for has not happened yet.
 TEST(DeviceTrainingLate, GivesTheSameBits) {
   if (!build::cuda_on_host || build::exact_allocation)

@@ -186,7 +186,7 @@ void add_checkpoint_options(Options& options, TrainConfig& c) {
 void add_machine_options(Options& options, TrainConfig& c) {
   options.section("Machine")
       .add("device", c.device, "NAME", "where to compute", {"auto", "cpu", "cuda"})
-      .show_default("the GPUs, where every rank has one")
+      .show_default("the GPUs, where every rank has one of its own")
       .add("threads", c.threads, "N", "threads of each rank", between(0, kMostThreads))
       .show_default(
           "OMP_NUM_THREADS, or the rank's share of the cores, fewer for a small network; 1 with --shards")
@@ -418,13 +418,21 @@ ScheduleOptions schedule_options(const TrainConfig& c) {
 }
 
 Device choose_device(Comm& comm, std::string& device) {
-  if (device == "auto") {  // an emulated GPU is for tests
-    const bool mine = !build::cuda_on_host && available(Device::cuda);
-    device = name_of(comm.agree(mine ? 0 : 1) == 0 ? Device::cuda : Device::cpu);
+  const bool chooses = device == "auto";
+  if (chooses) {  // an emulated GPU is for tests
+    const bool none = build::cuda_on_host || !available(Device::cuda);
+    device = name_of(comm.agree(none) == 0 ? Device::cuda : Device::cpu);
   }
-  const Device chosen = device == name_of(Device::cuda) ? Device::cuda : Device::cpu;
-  comm.use_device(chosen);
-  return chosen;
+  if (device != name_of(Device::cuda)) return Device::cpu;
+  try {
+    comm.use_device(Device::cuda);
+    return Device::cuda;
+  } catch (const UsageError& error) {  // on all ranks
+    if (!chooses) throw;
+    info("on the CPU, for {}", error.what());
+    device = name_of(Device::cpu);
+    return Device::cpu;
+  }
 }
 
 Device device_of(const TrainConfig& c) {

@@ -107,9 +107,9 @@ PlanOptions plan_options(const TrainConfig& config);
 OptimizerOptions optimizer_options(const TrainConfig& config);
 ScheduleOptions schedule_options(const TrainConfig& config);
 ReducerOptions reducer_options(const TrainConfig& config);
-/// Of --device; auto is replaced by the device it stands for: the GPUs, where every rank sees one. A rank
-/// takes its own; ranks without, or with another's, are a UsageError. Collective, before the first use of a
-/// GPU.
+/// Of --device; auto is replaced by the device it stands for: the GPUs, where every rank has one of its own.
+/// A rank takes its own; with cuda, ranks that have none are a UsageError. Collective, before the first use
+/// of a GPU.
 Device choose_device(Comm& comm, std::string& device);
 /// Once it is chosen.
 Device device_of(const TrainConfig& config);
