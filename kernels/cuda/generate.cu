@@ -1,335 +1,331 @@
-#include <vector>
+#include "kernels/generate.h"
 
-#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/generate_columns.h"
+#include "kernels/cuda/generate_pack.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/upload.cuh"
-#include "kernels/generate_terms.h"
 #include "runtime/cuda/launch.cuh"
 
+// Forward. What memory can do is one read of theta and one write of every weight; the caches behind the
+// processors are not fast enough to read theta from them once for each template of each layer. So layers that
+// read the same columns of theta are written by blocks that hold these in shared memory; the rest, which
+// would gain nothing, straight from theta.
 namespace ssn::kernels {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr int kThreads = 512, kWarps = kThreads / kWarp;
+constexpr int kInFlight = 4;                   // packs that a thread moves at once
+constexpr std::int64_t kTileBytes = 96 << 10;  // two blocks fit into a processor
+constexpr std::int64_t kMostSources = 1536;    // in one launch, since each takes shared memory
 
 template <class T>
-using Layers = std::span<const GeneratedLayer<T>>;
-template <class T>
-using FullPack = Pack<T, kPack<T>>;
+constexpr int kPart = kWarp* kInFlight* kPack<T>;
 
-__device__ bool is_aligned16(const void* p) {
-  return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
-}
-
-/// A pack from any address; only the first `count` elements exist, the others are 0.
+/// c[v] = gain · mask[(place + v) mod window]
 template <class T>
-__device__ FullPack<T> load_pack(const T* from, std::int64_t count) {
-  if (count >= kPack<T> && is_aligned16(from)) return FullPack<T>::load(from);
-  FullPack<T> p;
+__device__ FullPack<T> mask_at(const Target<T>& w, const Source<T>& s, std::int64_t place) {
+  FullPack<T> c;
+  std::uint32_t m = w.by_window.rest(static_cast<std::uint32_t>(place));
 #pragma unroll
-  for (int c = 0; c < kPack<T>; ++c) p[c] = c < count ? from[c] : T(0);
-  return p;
-}
-template <class T>
-__device__ void store_pack(const FullPack<T>& p, T* to, std::int64_t count) {
-  if (count >= kPack<T> && is_aligned16(to)) return p.store(to);
-#pragma unroll
-  for (int c = 0; c < kPack<T>; ++c)
-    if (c < count) to[c] = p[c];
+  for (int v = 0; v < kPack<T>; ++v) {
+    c[v] = s.gain * s.coefficients[m];
+    m = m + 1 == w.by_window.divisor ? 0 : m + 1;
+  }
+  return c;
 }
 
-// ---- forward
-
-/// Part of a weight that is one sum of terms: a layer of templates, an exact one, or one tile.
+/// What a block of write_columns has: its tile of theta, and the sources of all targets.
 template <class T>
-struct Target {
-  T* weight;
-  std::int64_t size, first_term, terms;
-  std::int64_t first_place;  // in the order of chunks within one place of the period
+struct Tile {
+  const Columns& columns;
+  std::int64_t first_column;
+  T *theta, *factors;    // factors: gain times coefficient of each source
+  std::int32_t* places;  // in theta, of each source
+
+  /// Place in a target of element x of its part of the columns; −1 where there is none.
+  __device__ std::int64_t place(const Target<T>& w, int x) const {
+    const std::int64_t row = columns.by_width.quotient(static_cast<std::uint32_t>(x));
+    const std::int64_t column = first_column + (x - row * columns.width), at = row * columns.period + column;
+    return column < columns.period && at < w.size ? at : -1;
+  }
 };
 
 template <class T>
-constexpr std::int64_t kChunk = kThreads* kPack<T>;  // elements of a weight that a block makes
-
-/// A block owns a chunk of one target, a thread one pack of it. Chunks are ordered by their place in the
-/// period, then by target, then by round, `places` being targets times rounds.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    write_weights(std::int64_t period, std::int64_t places, std::int64_t targets, const Target<T>* target,
-                  const Term<T>* terms, const T* theta) {
-  const std::int64_t place = blockIdx.x % places, at = blockIdx.x / places * kChunk<T>;
-  std::int64_t low = 0, high = targets;  // the last target that starts at or before the place
-  while (high - low > 1) {
-    const std::int64_t middle = (low + high) / 2;
-    (target[middle].first_place <= place ? low : high) = middle;
+__device__ void fill_tile(const Tile<T>& tile, const std::int32_t* rows, const T* theta) {
+  const Columns& c = tile.columns;
+  const int packs = c.tile() / kPack<T>;
+  for (int i = static_cast<int>(threadIdx.x); i < packs; i += kInFlight * kThreads) {
+    FullPack<T> x[kInFlight];
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int at = (i + u * kThreads) * kPack<T>;
+      if (at >= c.tile()) break;
+      const int row = static_cast<int>(c.by_width.quotient(static_cast<std::uint32_t>(at)));
+      const std::int64_t column = tile.first_column + (at - row * c.width);
+      x[u] = load_pack(theta, rows[row] * c.period + column, column < c.period ? c.group_size : 0);
+    }
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int at = (i + u * kThreads) * kPack<T>;
+      if (at < c.tile()) x[u].store(tile.theta + at);
+    }
   }
-  const Target<T> w = target[low];
-  const std::int64_t round = (place - w.first_place) * period;
-  const std::int64_t end = round + period < w.size ? round + period : w.size;
-  const std::int64_t i = round + at + std::int64_t{threadIdx.x} * kPack<T>;
-  if (i >= end) return;
-  FullPack<T> sum = FullPack<T>::filled(0);
+}
+
+/// A warp writes a part of an aligned target; x: the lane's first place in the target's columns.
+template <class T>
+__device__ void write_packs(const Tile<T>& tile, const Target<T>& w, const Source<T>* sources, int x,
+                            int end) {
+  constexpr int kStep = kWarp * kPack<T>;
+  FullPack<T> sum[kInFlight];
+  for (int k = 0; k < w.sources; ++k) {
+    const T a = tile.factors[w.first_source + k];
+    const T* from = tile.theta + tile.places[w.first_source + k] + x;
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      if (x + u * kStep >= end) break;
+      const FullPack<T> y = FullPack<T>::load(from + u * kStep);
+#pragma unroll
+      for (int v = 0; v < kPack<T>; ++v) sum[u][v] = k ? fma(a, y[v], sum[u][v]) : a * y[v];
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kInFlight; ++u) {
+    if (x + u * kStep >= end) break;
+    const std::int64_t at = tile.place(w, x + u * kStep);
+    if (at < 0) continue;
+    if (w.window > 1) {
+      const FullPack<T> c = mask_at(w, sources[w.first_source], at);
+      const FullPack<T> y = FullPack<T>::load(tile.theta + tile.places[w.first_source] + x + u * kStep);
+#pragma unroll
+      for (int v = 0; v < kPack<T>; ++v) sum[u][v] = c[v] * y[v];
+    }
+    store_pack(sum[u], w.weight + at, w.size - at);
+  }
+}
+
+/// The same for a target that is not aligned, element by element: neighbouring lanes write neighbours, so
+/// that the memory still gets whole lines.
+template <class T>
+__device__ void write_elements(const Tile<T>& tile, const Target<T>& w, const Source<T>* sources, int x,
+                               int end) {
 #pragma unroll 4
-  for (std::int64_t k = 0; k < w.terms; ++k) {
-    const Term<T> term = terms[w.first_term + k];
-    const FullPack<T> x = load_pack(theta + term.first + i, end - i);
-    T c = term.gain * (term.period ? term.coefficients[i % term.period] : T(1));
-    std::int64_t m = term.period > 1 ? i % term.period : 0;
-#pragma unroll
-    for (int v = 0; v < kPack<T>; ++v) {
-      sum[v] = k ? fma(c, x[v], sum[v]) : c * x[v];
-      if (term.period > 1) {
-        m = m + 1 == term.period ? 0 : m + 1;
-        c = term.gain * term.coefficients[m];
-      }
-    }
-  }
-  store_pack(sum, w.weight + i, end - i);
-}
-
-// ---- backward
-
-constexpr int kRows = 4;  // packs a lane
-
-/// Elements of theta that one partial sum covers, and that a warp owns: 64 bytes a lane.
-template <class T>
-constexpr int kStretch = kWarp* kRows* kPack<T>;
-
-/// A warp's stretch of theta and its gradient, in registers: row r of a lane is its pack of the r-th of kRows
-/// runs.
-template <class T>
-struct Stretch {
-  std::int64_t begin;
-  int lane, size;
-  FullPack<T> theta[kRows], grad[kRows];
-
-  /// Place in the stretch of a row's first element.
-  __device__ int place(int row) const { return (row * kWarp + lane) * kPack<T>; }
-};
-
-/// A term's part of a stretch, [low, high) counted from its begin.
-template <class T>
-struct Piece {
-  int low, high;
-  const T* weight_grad;  // of the stretch's begin; exists in [low, high) only
-
-  __device__ Piece(const Stretch<T>& s, const Term<T>& t)
-      : low(static_cast<int>(t.first > s.begin ? t.first - s.begin : 0)),
-        high(static_cast<int>(t.end() < s.begin + s.size ? t.end() - s.begin : s.size)),
-        weight_grad(t.weight_grad + (s.begin - t.first)) {}
-  /// f(row, element, place, g) for a lane's elements of the piece.
-  template <class F>
-  __device__ void each(const Stretch<T>& s, F&& f) const {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int p = s.place(r);
-      if (low <= p && p + kPack<T> <= high) {
-        const FullPack<T> g = load_pack(weight_grad + p, kPack<T>);
-#pragma unroll
-        for (int v = 0; v < kPack<T>; ++v) f(r, v, p + v, g[v]);
-      } else {
-#pragma unroll
-        for (int v = 0; v < kPack<T>; ++v)
-          if (low <= p + v && p + v < high) f(r, v, p + v, weight_grad[p + v]);
-      }
-    }
-  }
-};
-
-/// One coefficient for the whole term (or none: 1): a warp sum.
-template <class T>
-__device__ void add_scaled(Stretch<T>& s, const Term<T>& t, T* partial) {
-  const T a = t.gain * (t.period ? t.coefficients[0] : T(1));
-  T dot = 0;
-  Piece<T>(s, t).each(s, [&](int r, int v, int, T g) {
-    s.grad[r][v] = fma(a, g, s.grad[r][v]);
-    dot = fma(s.theta[r][v], g, dot);
-  });
-  if (t.period == 0) return;
-  dot = warp_reduce(dot, Sum{});
-  if (s.lane == 0) *partial = dot;
-}
-
-/// A mask (of a tile, which starts where theta does): products go to the warp's shared memory, from where
-/// lanes add those of equal place in the window, counted from the stretch's begin. Short windows are shared
-/// by several lanes, each taking every `sharers`-th.
-template <class T>
-__device__ void add_masked(Stretch<T>& s, const Term<T>& t, T* products, T* partials) {
-  const Piece<T> piece(s, t);
-  const std::int64_t step = kWarp * kPack<T> % t.period;
-  std::int64_t row_place = (s.begin + s.place(0)) % t.period, m = row_place;
-  int row = 0;
-  piece.each(s, [&](int r, int v, int place, T g) {
-    for (; row < r; ++row) {
-      row_place += step;
-      if (row_place >= t.period) row_place -= t.period;
-    }
-    if (v == 0) m = row_place;
-    s.grad[r][v] = fma(t.gain * t.coefficients[m], g, s.grad[r][v]);
-    products[place] = s.theta[r][v] * g;
-    if (++m == t.period) m = 0;
-  });
-  __syncwarp();
-  const int n = piece.high, window = static_cast<int>(t.period < n ? t.period : n);
-  const int sharers = window < kWarp ? kWarp / window : 1, width = sharers * window;
-  for (int j = 0; j < width; j += kWarp) {
+  for (int i = 0; i < kPart<T> / kWarp; ++i, x += kWarp) {
+    const std::int64_t at = x < end ? tile.place(w, x) : -1;
+    if (at < 0) continue;
     T sum = 0;
-    if (j + s.lane < width)
-      for (int i = j + s.lane; i < n; i += width) sum += products[i];
-    T all = sum;
-    for (int k = 1; k < sharers; ++k) all += __shfl_sync(0xffffffffu, sum, (s.lane + k * window) % kWarp);
-    if (j + s.lane < window) partials[j + s.lane] = all;
+    for (int k = 0; k < w.sources; ++k) {
+      const T y = tile.theta[tile.places[w.first_source + k] + x], a = tile.factors[w.first_source + k];
+      sum = k ? fma(a, y, sum) : a * y;
+    }
+    if (w.window > 1) {
+      const Source<T>& s = sources[w.first_source];
+      sum = s.gain * s.coefficients[w.by_window.rest(static_cast<std::uint32_t>(at))] *
+            tile.theta[tile.places[w.first_source] + x];
+    }
+    w.weight[at] = sum;
   }
-  __syncwarp();  // the next term writes `products` again
 }
 
-/// A warp owns a stretch; it walks all terms in the order of the list, those that miss the stretch 32 at a
-/// time.
+/// A block owns columns of theta, and writes them of all targets; its warps take turns at the parts.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
-    add_stretches(StretchOrder order, std::int64_t count, const Term<T>* terms, const T* theta, T* theta_grad,
-                  T* workspace) {
-  __shared__ T products[kWarps][kStretch<T>];
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const std::int64_t place = std::int64_t{blockIdx.x} * kWarps + warp;
-  const std::int64_t number = place < order.size() ? order.at(place) : -1;
-  if (number < 0) return;  // the whole warp
-  Stretch<T> s;
-  s.begin = number * kStretch<T>;
-  s.lane = static_cast<int>(threadIdx.x) % kWarp;
-  const std::int64_t left = order.group_size - s.begin;
-  s.size = static_cast<int>(left < kStretch<T> ? left : kStretch<T>);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    s.theta[r] = load_pack(theta + s.begin + s.place(r), s.size - s.place(r));
-    s.grad[r] = load_pack(theta_grad + s.begin + s.place(r), s.size - s.place(r));
+    write_columns(Columns columns, const std::int32_t* rows, int targets, const Target<T>* target,
+                  int sources, const Source<T>* source, const T* theta) {
+  SSN_DYNAMIC_SHARED(T, shared);
+  T* const factors = shared + columns.tile();
+  const Tile<T> tile{columns, std::int64_t{blockIdx.x} * columns.width, shared, factors,
+                     reinterpret_cast<std::int32_t*>(factors + sources)};
+  fill_tile(tile, rows, theta);
+  for (int k = static_cast<int>(threadIdx.x); k < sources; k += kThreads) {
+    const Source<T> s = source[k];
+    tile.factors[k] = s.gain * (s.coefficients ? *s.coefficients : T(1));
+    tile.places[k] = s.row * columns.width;
   }
-  for (std::int64_t t0 = 0; t0 < count; t0 += kWarp) {
-    const std::int64_t mine = t0 + s.lane;
-    const bool meets = mine < count && terms[mine].first < s.begin + s.size && terms[mine].end() > s.begin;
-    unsigned met = __ballot_sync(0xffffffffu, meets);
-    for (; met; met &= met - 1) {
-      const Term<T> t = terms[t0 + __ffs(static_cast<int>(met)) - 1];
-      T* partials = workspace + t.partials + (number - t.first_stretch(kStretch<T>)) * t.width(kStretch<T>);
-      if (t.period > 1)
-        add_masked(s, t, products[warp], partials);
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int t = 0; t < targets; ++t) {
+    const Target<T> w = target[t];
+    const int end = w.rows * columns.width;
+    const int turn = (warp + kWarps - static_cast<int>(w.first_part % kWarps)) % kWarps;
+    const bool aligned = elements_past_alignment(w.weight) == 0;
+    for (int x = turn * kPart<T>; x < end; x += kWarps * kPart<T>) {
+      if (aligned)
+        write_packs(tile, w, source, x + lane * kPack<T>, end);
       else
-        add_scaled(s, t, partials);
+        write_elements(tile, w, source, x + lane, end);
     }
   }
+}
+
+constexpr int kChunkThreads = 256;
+template <class T>
+constexpr std::int64_t kChunk = kChunkThreads* kPack<T>;
+
+/// A block owns a chunk, here the part, of one target, a thread a pack of it.
+template <class T>
+__global__ void __launch_bounds__(kChunkThreads)
+    write_chunks(std::int64_t group_size, int targets, const Target<T>* target, const Source<T>* source,
+                 const T* theta) {
+  int low = 0, high = targets;  // the last target that starts at or before the block
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (target[middle].first_part <= blockIdx.x ? low : high) = middle;
+  }
+  const Target<T> w = target[low];
+  const std::int64_t i = (blockIdx.x - w.first_part) * kChunk<T> + std::int64_t{threadIdx.x} * kPack<T>;
+  if (i >= w.size) return;
+  FullPack<T> sum;
+#pragma unroll 4
+  for (int k = 0; k < w.sources; ++k) {
+    const Source<T> s = source[w.first_source + k];
+    const FullPack<T> x = load_pack(theta, s.first + i, group_size);
+    const T one = s.gain * (s.coefficients ? *s.coefficients : T(1));
+    const FullPack<T> c = w.window > 1 ? mask_at(w, s, i) : FullPack<T>::filled(one);
 #pragma unroll
-  for (int r = 0; r < kRows; ++r)
-    store_pack(s.grad[r], theta_grad + s.begin + s.place(r), s.size - s.place(r));
-}
-
-/// The partial sum of coefficient j over a stretch of the term; 0 if the stretch has none.
-template <class T>
-__device__ double partial_of(const Term<T>& t, std::int64_t stretch, std::int64_t j, const T* workspace) {
-  const std::int64_t first = t.first_stretch(kStretch<T>), begin = (first + stretch) * kStretch<T>;
-  const std::int64_t low = begin > t.first ? begin : t.first;
-  const std::int64_t high = begin + kStretch<T> < t.end() ? begin + kStretch<T> : t.end();
-  const std::int64_t at = (j + t.period - (low - t.first) % t.period) % t.period;
-  return at < high - low ? static_cast<double>(workspace[t.partials + stretch * t.width(kStretch<T>) + at])
-                         : 0;
-}
-
-/// A block owns the coefficients of a term and of all later terms that share them. Threads share the
-/// stretches where coefficients are few, else each takes coefficients.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    sum_coefficients(std::int64_t count, const Term<T>* terms, const T* workspace) {
-  T* const grad = terms[blockIdx.x].coefficients_grad;
-  bool taken = grad == nullptr;
-  for (std::int64_t i = threadIdx.x; i < blockIdx.x; i += kThreads)
-    taken = taken || terms[i].coefficients_grad == grad;
-  if (__syncthreads_or(taken)) return;
-  for (std::int64_t i = blockIdx.x; i < count; ++i) {
-    if (terms[i].coefficients_grad != grad) continue;
-    const Term<T> t = terms[i];
-    const std::int64_t stretches = t.stretches(kStretch<T>);
-    if (t.period <= kWarp) {
-      for (std::int64_t j = 0; j < t.period; ++j) {
-        double sum = 0;
-        for (std::int64_t s = threadIdx.x; s < stretches; s += kThreads)
-          sum += partial_of(t, s, j, workspace);
-        sum = block_reduce(sum, Sum{}, 0.0);
-        if (threadIdx.x == 0) grad[j] += static_cast<T>(static_cast<double>(t.gain) * sum);
-      }
-    } else {
-      for (std::int64_t j = threadIdx.x; j < t.period; j += kThreads) {
-        double sum = 0;
-        for (std::int64_t s = 0; s < stretches; ++s) sum += partial_of(t, s, j, workspace);
-        grad[j] += static_cast<T>(static_cast<double>(t.gain) * sum);
-      }
-    }
+    for (int v = 0; v < kPack<T>; ++v) sum[v] = k ? fma(c[v], x[v], sum[v]) : c[v] * x[v];
   }
+  store_pack(sum, w.weight + i, w.size - i);
 }
 
-template <class T>
-std::vector<Term<T>> terms_of(Layers<T> layers, std::int64_t group_size) {
-  std::vector<Term<T>> terms;
-  for_each_term(layers, group_size, kStretch<T>, [&](const Term<T>& t) { terms.push_back(t); });
-  return terms;
-}
+// ---- on the host
 
+/// The targets and sources of some layers.
 template <class T>
-std::vector<Target<T>> targets_of(Layers<T> layers, std::int64_t group_size, std::int64_t period) {
+struct Work {
   std::vector<Target<T>> targets;
-  std::int64_t term = 0, place = 0;
-  for (const auto& l : layers) {
-    const bool tiles = l.method == GeneratedLayer<T>::Method::tiles;
-    const std::int64_t whole = tiles ? tile_of(l, group_size) : l.n;
-    for (std::int64_t at = 0; at < l.n; at += whole) {
-      const std::int64_t size = std::min(whole, l.n - at), terms = tiles ? 1 : l.templates;
-      targets.push_back({l.weight + at, size, term, terms, place});
-      term += terms;
-      place += ceil_div(size, period);
+  std::vector<Source<T>> sources;
+
+  Work(Layers<T> layers, std::int64_t group_size) {
+    for (const auto& l : layers) {
+      const bool tiles = l.method == GeneratedLayer<T>::Method::tiles;
+      const std::int64_t whole = tiles ? tile_of(l, group_size) : l.n;
+      for (std::int64_t at = 0; at < l.n; at += whole) {
+        const auto first = static_cast<std::int32_t>(sources.size());
+        const std::int64_t size = std::min(whole, l.n - at);
+        targets.push_back({l.weight + at, size, 0, first, tiles ? 1 : l.templates, 0, 1, Divisor()});
+        if (tiles)
+          add_tile(l, at / whole);
+        else
+          for (int k = 0; k < l.templates; ++k)
+            sources.push_back({l.offsets[k], l.coefficients ? l.coefficients + k : nullptr, l.gain});
+      }
     }
   }
-  return targets;
+  /// The parts of all targets, if those of one cover `size` elements of it.
+  template <class F>
+  std::int64_t number_parts(F&& parts_of) {
+    std::int64_t parts = 0;
+    for (Target<T>& t : targets) {
+      t.first_part = parts;
+      parts += parts_of(t);
+    }
+    return parts;
+  }
+
+ private:
+  void add_tile(const GeneratedLayer<T>& l, std::int64_t tile) {
+    const bool masked = tile > 0 && l.coefficients;
+    sources.push_back({0, masked ? l.coefficients + (tile - 1) * l.window : nullptr, l.gain});
+    if (!masked) return;
+    targets.back().window = static_cast<std::int32_t>(l.window);
+    targets.back().by_window = Divisor(l.window);
+  }
+};
+
+template <class T>
+std::int64_t sources_of(const GeneratedLayer<T>& l, std::int64_t group_size) {
+  return l.method == GeneratedLayer<T>::Method::tiles ? ceil_div(l.n, tile_of(l, group_size)) : l.templates;
+}
+
+/// Layers that one launch writes. period: 0: from chunks; else by columns.
+template <class T>
+struct Pass {
+  std::int64_t period;
+  std::vector<GeneratedLayer<T>> layers;
+};
+
+/// By columns as long as that saves reads of theta, the rest from chunks.
+template <class T>
+std::vector<Pass<T>> passes_of(Layers<T> layers, std::int64_t group_size) {
+  constexpr std::int64_t kMostRows = kTileBytes / static_cast<std::int64_t>(sizeof(T)) / 32;
+  std::vector<Pass<T>> passes;
+  std::vector<GeneratedLayer<T>> left;
+  std::copy_if(layers.begin(), layers.end(), std::back_inserter(left), [](const auto& l) { return l.n > 0; });
+  const auto reads = [&](const GeneratedLayer<T>& l) {
+    return l.method == GeneratedLayer<T>::Method::tiles ? l.n : l.n * l.templates;
+  };
+  while (!left.empty()) {
+    const std::int64_t period = best_period(Layers<T>(left), group_size, kMostRows, reads);
+    Pass<T> pass{period, {}};
+    std::vector<GeneratedLayer<T>> others;
+    std::int64_t saved = 0, sources = 0;
+    for (const auto& l : left) {
+      const std::int64_t more = sources_of(l, group_size);
+      const bool taken = fits(l, period) && sources + more <= kMostSources;
+      (taken ? pass.layers : others).push_back(l);
+      if (taken) saved += reads(l), sources += more;
+    }
+    if (10 * group_size >= 9 * saved) break;
+    passes.push_back(std::move(pass));
+    left = std::move(others);
+  }
+  if (!left.empty()) passes.push_back({0, std::move(left)});
+  return passes;
+}
+
+template <class T>
+void write_by_columns(CudaQueue& q, const Pass<T>& pass, std::int64_t group_size, const T* theta,
+                      void* plain) {
+  Work<T> work(pass.layers, group_size);
+  UsedRows used(group_size, pass.period);
+  for (const Target<T>& t : work.targets)
+    for (int k = 0; k < t.sources; ++k)
+      used.use(work.sources[static_cast<std::size_t>(t.first_source + k)].first, t.size);
+  const std::vector<std::int32_t> rows = used.number();
+  for (Source<T>& s : work.sources) s.row = used.places()[static_cast<std::size_t>(s.first / pass.period)];
+  Columns columns;
+  columns.group_size = group_size, columns.period = pass.period;
+  columns.rows = columns.rows_of_block = static_cast<std::int32_t>(rows.size());
+  columns.set_width(block_width(pass.period, columns.rows, kTileBytes / static_cast<std::int64_t>(sizeof(T)),
+                                kUnit<T>, 128));
+  work.number_parts(
+      [&](const Target<T>& t) { return ceil_div(ceil_div(t.size, pass.period) * columns.width, kPart<T>); });
+  Tables tables;
+  const std::size_t at_rows = tables.add(rows), at_targets = tables.add(work.targets),
+                    at_sources = tables.add(work.sources);
+  upload(q, tables.words(), plain);
+  const std::size_t shared = static_cast<std::size_t>(columns.tile()) * sizeof(T) +
+                             work.sources.size() * (sizeof(T) + sizeof(std::int32_t));
+  launch(q, "generate_forward", write_columns<T>, static_cast<unsigned>(columns.across()), kThreads, shared,
+         columns, Tables::at<std::int32_t>(plain, at_rows), work.targets.size(),
+         Tables::at<Target<T>>(plain, at_targets), work.sources.size(),
+         Tables::at<Source<T>>(plain, at_sources), theta);
+}
+
+template <class T>
+void write_by_chunks(CudaQueue& q, const Pass<T>& pass, std::int64_t group_size, const T* theta,
+                     void* plain) {
+  Work<T> work(pass.layers, group_size);
+  const std::int64_t blocks =
+      work.number_parts([](const Target<T>& t) { return ceil_div(t.size, kChunk<T>); });
+  Tables tables;
+  const std::size_t at_targets = tables.add(work.targets), at_sources = tables.add(work.sources);
+  upload(q, tables.words(), plain);
+  launch(q, "generate_forward", write_chunks<T>, static_cast<unsigned>(blocks), kChunkThreads, 0, group_size,
+         work.targets.size(), Tables::at<Target<T>>(plain, at_targets),
+         Tables::at<Source<T>>(plain, at_sources), theta);
 }
 
 }  // namespace
 
 template <class T>
-GenerateWorkspace generate_workspace(CudaQueue&, Layers<T> layers, std::int64_t group_size) {
-  const TermCounts c = count_terms<T>(layers, group_size, kStretch<T>);
-  return {c.partials, c.terms * static_cast<std::int64_t>(sizeof(Term<T>) + sizeof(Target<T>))};
-}
-
-template <class T>
 void generate_forward(CudaQueue& q, Layers<T> layers, std::int64_t group_size, const T* theta, void* plain) {
-  std::int64_t period = common_period(layers, group_size, kChunk<T>);
-  if (period == 0) period = kChunk<T>;
-  const auto terms = terms_of(layers, group_size);
-  const auto targets = targets_of(layers, group_size, period);
-  if (targets.empty()) return;
-  const std::int64_t places = targets.back().first_place + ceil_div(targets.back().size, period);
-  const Term<T>* device_terms = upload(q, terms, plain);
-  const Target<T>* device_targets = upload(q, targets, static_cast<Term<T>*>(plain) + terms.size());
-  launch(q, "generate_forward", write_weights<T>, static_cast<unsigned>(places * ceil_div(period, kChunk<T>)),
-         kThreads, 0, period, places, targets.size(), device_targets, device_terms, theta);
+  for (const Pass<T>& pass : passes_of(layers, group_size))
+    (pass.period > 0 ? write_by_columns<T> : write_by_chunks<T>)(q, pass, group_size, theta, plain);
 }
 
-template <class T>
-void generate_backward(CudaQueue& q, Layers<T> layers, std::int64_t group_size, const T* theta, T* theta_grad,
-                       T* workspace, void* plain) {
-  const auto terms = terms_of(layers, group_size);
-  if (terms.empty()) return;
-  const std::int64_t period = common_period(layers, group_size, kStretch<T>);
-  const StretchOrder order{group_size, period ? period : group_size, kStretch<T>};
-  const Term<T>* device_terms = upload(q, terms, plain);
-  launch(q, "generate_backward", add_stretches<T>, blocks_for(order.size(), kWarps), kThreads, 0, order,
-         terms.size(), device_terms, theta, theta_grad, workspace);
-  launch(q, "generate_backward", sum_coefficients<T>, static_cast<unsigned>(terms.size()), kThreads, 0,
-         terms.size(), device_terms, workspace);
-}
-
-template GenerateWorkspace generate_workspace(CudaQueue&, Layers<float>, std::int64_t);
-template GenerateWorkspace generate_workspace(CudaQueue&, Layers<double>, std::int64_t);
 template void generate_forward(CudaQueue&, Layers<float>, std::int64_t, const float*, void*);
 template void generate_forward(CudaQueue&, Layers<double>, std::int64_t, const double*, void*);
-template void generate_backward(CudaQueue&, Layers<float>, std::int64_t, const float*, float*, float*, void*);
-template void generate_backward(CudaQueue&, Layers<double>, std::int64_t, const double*, double*, double*,
-                                void*);
 
 }  // namespace ssn::kernels

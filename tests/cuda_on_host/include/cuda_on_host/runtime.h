@@ -11,6 +11,8 @@
 // device allocations, streams must exist and be of the current device. The text of an error says what was
 // wrong. There are as many devices as CUDA_VISIBLE_DEVICES has numbers, one without it.
 
+#define CUDART_VERSION 13000
+
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
 struct CUevent_st;
