@@ -55,10 +55,11 @@ void generate_forward(CudaQueue&, std::span<const GeneratedLayer<T>> layers, std
 
 /// Adds the layers' weight gradients into theta_grad (N) and the coefficients' gradients. Each element of
 /// theta_grad receives its contributions in the order of the list, each by one fused multiply-add (within
-/// one layer: k or t ascending). Coefficients' gradients: a sum over each fixed stretch of theta, these in
-/// their order, a layer's whole added at once, in the order of the list. So one call for a list gives the
-/// same bits as one call a layer in that order, on any number of threads. On the CPU, elements that no layer
-/// of the list uses are not touched: they may be summed over the ranks meanwhile.
+/// one layer: k or t ascending). Coefficients' gradients: sums over fixed parts of theta, these in their
+/// order, a layer's whole added at once, in the order of the list. So one call for a list gives the same
+/// bits as one call a layer in that order, on any number of threads; but on CUDA the parts are chosen for the
+/// list, and coefficients' gradients agree to rounding. Elements that no layer of the list uses are not
+/// written: they may be summed over the ranks meanwhile.
 template <class T>
 void generate_backward(CpuQueue&, std::span<const GeneratedLayer<T>> layers, std::int64_t group_size,
                        const T* theta, T* theta_grad, T* workspace, void* plain);

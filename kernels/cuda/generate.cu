@@ -289,8 +289,10 @@ void write_by_columns(CudaQueue& q, const Pass<T>& pass, std::int64_t group_size
   columns.rows = columns.rows_of_block = static_cast<std::int32_t>(rows.size());
   columns.set_width(block_width(pass.period, columns.rows, kTileBytes / static_cast<std::int64_t>(sizeof(T)),
                                 kUnit<T>, 128));
-  work.number_parts(
-      [&](const Target<T>& t) { return ceil_div(ceil_div(t.size, pass.period) * columns.width, kPart<T>); });
+  work.number_parts([&](Target<T>& t) {
+    t.rows = static_cast<std::int32_t>(ceil_div(t.size, pass.period));
+    return ceil_div(std::int64_t{t.rows} * columns.width, kPart<T>);
+  });
   Tables tables;
   const std::size_t at_rows = tables.add(rows), at_targets = tables.add(work.targets),
                     at_sources = tables.add(work.sources);
@@ -307,8 +309,7 @@ template <class T>
 void write_by_chunks(CudaQueue& q, const Pass<T>& pass, std::int64_t group_size, const T* theta,
                      void* plain) {
   Work<T> work(pass.layers, group_size);
-  const std::int64_t blocks =
-      work.number_parts([](const Target<T>& t) { return ceil_div(t.size, kChunk<T>); });
+  const std::int64_t blocks = work.number_parts([](Target<T>& t) { return ceil_div(t.size, kChunk<T>); });
   Tables tables;
   const std::size_t at_targets = tables.add(work.targets), at_sources = tables.add(work.sources);
   upload(q, tables.words(), plain);

@@ -125,8 +125,11 @@ __device__ T add_scaled(Own<T>& own, const Piece<T>* piece, T a, int low, int hi
 /// Short windows are shared by several lanes, each taking every `sharers`-th.
 template <class T>
 __device__ void add_masked(Own<T>& own, const Piece<T>& p, T* products, T* partials) {
+  int there = 0;  // elements of the run: a row of theta may end in it
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) there += kPack<T> * __popc(__ballot_sync(0xffffffffu, own.at[r] >= 0));
   const std::int64_t begin = __shfl_sync(0xffffffffu, own.at[0], 0), left = p.size - begin;
-  const int n = begin < 0 || left < 0 ? 0 : static_cast<int>(left < kRun<T> ? left : kRun<T>);
+  const int n = begin < 0 || left < 0 ? 0 : static_cast<int>(left < there ? left : there);
   std::uint32_t m = 0;
   each_in_memory(own, p, [&](int r, int v, T g) {
     if (v == 0) m = p.by_window.rest(static_cast<std::uint32_t>(own.at[r]));
@@ -369,7 +372,7 @@ class Schedule {
   unsigned threads() const { return static_cast<unsigned>(warps() * kWarp); }
   std::size_t shared() const {
     const std::int64_t products = masked ? warps() * kRun<T> : 0;
-    return static_cast<std::size_t>(staged_elements() + products) * sizeof(T);
+    return static_cast<std::size_t>(std::max(staged_elements() + products, kUnit<T>)) * sizeof(T);
   }
   std::int64_t staged_elements() const { return std::int64_t{staged_rows} * columns.width; }
 
