@@ -45,8 +45,11 @@ class Bench {
     norms();
     losses();
     optimizer();
-    for (int templates : {4, 8}) generation("36.2M", templates);
-    generation("0.5M", 8);
+    if (scale_ < 1) return generation("wrn-16-1", "20%", 8);
+    for (int templates : {4, 8}) generation("wrn-28-10", "36.2M", templates);
+    for (const char* budget : {"25%", "10%", "0.5M"}) generation("wrn-28-10", budget, 8);
+    generation("wrn-50-2", "25%", 8);
+    generation("bert-large", "25%", 8);
   }
   const std::vector<Row>& rows() const { return rows_; }
   double copy_rate() const { return rows_.front().bytes / rows_.front().milliseconds; }
@@ -171,14 +174,14 @@ class Bench {
     time("moving average", 3 * array, [&] { average.update(parameters, 1); });
   }
 
-  /// WRN-28-10's weights from one group, in one call each way.
-  void generation(const std::string& budget, int templates) {
-    const char* model = scale_ >= 1 ? "wrn-28-10" : "wrn-16-1";
+  /// A network's weights from one group, in one call each way.
+  void generation(const std::string& model, const std::string& budget, int templates) {
     Parameters parameters(DType::f32, device_);
-    SharedWeights weights(parameters, {.budget = scale_ >= 1 ? Budget::parse(budget) : Budget::parse("20%"),
-                                       .combine = Combine::wavg,
-                                       .templates = templates});
-    make_network(model, {3, 32, 32, 10}, {weights, parameters});
+    SharedWeights weights(
+        parameters, {.budget = Budget::parse(budget), .combine = Combine::wavg, .templates = templates});
+    NetworkTask task{3, 32, 32, 10};
+    if (model.starts_with("bert")) task = {.length = 512, .vocabulary = 30'522};
+    make_network(model, task, {weights, parameters});
     weights.build();
     parameters.build();
     const Plan& plan = weights.plan();
@@ -199,8 +202,9 @@ class Bench {
         r.coefficients = parameters.entry("group0.mask").leaf;
       }
       recipes.push_back(r);
-      grads.push_back(noise(layer.shape));
-      forward_bytes += 4.0 * static_cast<double>(layer.size());
+      grads.push_back(Tensor::full(layer.shape, 0.01, DType::f32, device_));
+      if (layer.method != Method::exact)  // that is a view of theta
+        forward_bytes += 4.0 * static_cast<double>(layer.size());
       backward_bytes += 4.0 * static_cast<double>(layer.size());
     }
     const auto group =
