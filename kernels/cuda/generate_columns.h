@@ -70,22 +70,29 @@ bool fits(const GeneratedLayer<T>& l, std::int64_t period) {
   return period > 0 && offset_divisor(l) % period == 0;
 }
 
-/// The period whose layers have the greatest sum of `gain(layer)`, 0 if none has any. It is a multiple of the
-/// unit, and gives theta `most_rows` rows at most.
+/// The period whose layers have the greatest sum of `gain(layer)`, 0 if none has any; or a longer one that
+/// has nearly as much, for more columns are work for more processors. It is a multiple of the unit, and gives
+/// theta `most_rows` rows at most.
 template <class T, class Gain>
 std::int64_t best_period(Layers<T> layers, std::int64_t group_size, std::int64_t most_rows, Gain&& gain) {
+  constexpr std::int64_t kEnoughColumns = 1 << 16;
   std::map<std::int64_t, std::int64_t> gains;  // by the offsets' divisor
   for (const auto& l : layers) gains[offset_divisor(l)] += gain(l);
-  std::int64_t best = 0, most = 0;
+  std::map<std::int64_t, std::int64_t> sums;  // by period
+  std::int64_t most = 0;
   const auto consider = [&](std::int64_t period) {
     if (period == 0 || period % kUnit<T> != 0 || ceil_div(group_size, period) > most_rows) return;
     std::int64_t sum = 0;
     for (const auto& [divisor, g] : gains) sum += divisor % period == 0 ? g : 0;
-    if (sum > most || (sum == most && sum > 0 && period > best)) best = period, most = sum;
+    sums[period] = sum;
+    most = std::max(most, sum);
   };
   for (const auto& a : gains)
     for (const auto& b : gains) consider(std::gcd(a.first, b.first));
   consider(round_up(group_size, kUnit<T>));
+  std::int64_t best = 0;
+  for (const auto& [period, sum] : sums)
+    if (sum > 0 && 20 * sum >= 19 * most && best < kEnoughColumns) best = period;
   return best;
 }
 
