@@ -6,8 +6,7 @@
 #include "kernels/generate.h"
 #include "runtime/hd.h"
 
-// What the CPU's and the device's generation share: layers taken apart into terms, and the order in which
-// theta is walked.
+// Layers taken apart into terms, for the CPU and the device; and the order in which the CPU walks theta.
 namespace ssn::kernels {
 
 /// Blocks of `size` elements that cover n.
