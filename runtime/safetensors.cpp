@@ -181,8 +181,8 @@ void write_safetensors(const std::string& path, const Archive& archive) {
   for (const auto& [name, value] : archive.attributes) header["__metadata__"][name] = text_of(value);
   std::uint64_t at = 0;
   for (const auto& [name, tensor] : tensors) {
-    const auto* type =
-        std::find_if(kTypes, kTypes + kWritten, [&](const FileType& t) { return t.dtype == tensor.dtype(); });
+    const auto* type = std::find_if(kTypes, kTypes + kWritten,
+                                    [dtype = tensor.dtype()](const FileType& t) { return t.dtype == dtype; });
     header[name] = {{"dtype", type->name},
                     {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},
                     {"data_offsets", {at, at + tensor.bytes()}}};

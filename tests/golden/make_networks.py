@@ -137,7 +137,7 @@ class Drop(nn.Module):
     """Our dropout (kernels/dropout.h): of elements, or of whole samples."""
     def __init__(self, name, rate, samples):
         super().__init__()
-        self.stream, self.rate, self.samples = stream_of(f"{name}/{STEP}"), rate, samples
+        self.stream, self.rate, self.samples = stream_of(name) + STEP, rate, samples
 
     def forward(self, x):
         if self.rate == 0:
