@@ -1,7 +1,5 @@
 #include "autograd/moving_average.h"
 
-#include <algorithm>
-
 #include "kernels/optimizer.h"
 #include "runtime/dispatch.h"
 
@@ -13,12 +11,11 @@ MovingAverage::MovingAverage(double decay, const Parameters& parameters)
   for (const Parameters::Buffer& buffer : parameters.buffers()) buffers_.push_back(buffer.tensor.clone());
 }
 
-void MovingAverage::update(const Parameters& parameters, std::int64_t t) {
-  const auto step = static_cast<double>(t);
-  const double decay = std::min(decay_, (1 + step) / (10 + step));
+void MovingAverage::update(const Parameters& parameters, const Optimizer& optimizer) {
   dispatch(parameters.device(), parameters.dtype(), "moving average", [&]<class T>(auto& q) {
     const auto move = [&](const Tensor& x, const Tensor& average) {
-      kernels::move_average(q, x.size(), decay, x.template data<T>(), average.template data<T>());
+      kernels::move_average(q, x.size(), decay_, optimizer.values(), x.template data<T>(),
+                            average.template data<T>());
     };
     move(parameters.values(), values_);
     for (std::size_t i = 0; i < buffers_.size(); ++i) move(parameters.buffers()[i].tensor, buffers_[i]);

@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include "autograd/parameters.h"
+#include "autograd/optimizer.h"
 
 namespace ssn {
 
@@ -13,9 +13,10 @@ class MovingAverage {
  public:
   /// `parameters` is built; decay in (0, 1), anything else is a UsageError.
   MovingAverage(double decay, const Parameters& parameters);
-  /// After step t, from 1: average += (1 − d) (value − average), d = min(decay, (1 + t) / (10 + t)), so that
-  /// the start values are soon forgotten (tf.train.ExponentialMovingAverage, num_updates).
-  void update(const Parameters& parameters, std::int64_t t);
+  /// After the optimizer's step t, from 1: average += (1 − d) (value − average), d = min(decay, (1 + t) / (10
+  /// + t)), so that the start values are soon forgotten (tf.train.ExponentialMovingAverage, num_updates). A
+  /// step that has changed nothing does not count. Waits for nothing.
+  void update(const Parameters& parameters, const Optimizer& optimizer);
 
   /// Laid out like Parameters::values(), and in the order of Parameters::buffers().
   const Tensor& values() const { return values_; }

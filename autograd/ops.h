@@ -16,6 +16,8 @@ namespace ssn {
 // ---- ops_math.cpp
 /// y = a + b, same shapes
 Var add(const Var& a, const Var& b);
+/// relu(add(a, b)) in one pass
+Var add_relu(const Var& a, const Var& b);
 /// y = max(x, 0)
 Var relu(const Var& x);
 Var tanh(const Var& x);
@@ -97,6 +99,8 @@ Var layer_norm(const Var& x, const Var& gain, const Var& bias, double eps);
 Var add_layer_norm(const Var& x, const Var& r, const Var& gain, const Var& bias, double eps);
 /// y (m, d) = the rows of the table (v, d), or of activations, that ids, i32 (m), say
 Var embedding(const Var& table, const Tensor& ids);
+/// i32 (n · length): 0, 1, ..., length − 1 for each of n samples
+Tensor places(std::int64_t n, std::int64_t length, Device device);
 struct AttentionOptions {
   std::int64_t heads = 1;
   double dropout = 0;      // of the probabilities

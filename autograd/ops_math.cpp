@@ -6,10 +6,29 @@
 
 namespace ssn {
 
-Var add(const Var& a, const Var& b) {
+namespace {
+
+/// gx where y = max(x, 0).
+Tensor relu_gradient(const Tensor& y, const Tensor& gy) {
+  Tensor gx = reused_or_new(gy);
+  if (gx.size() > 0) {
+    dispatch_mixed(gy.device(), gy.dtype(), "relu backward", [&]<class T>(auto& q) {
+      kernels::relu_backward<T>(q, gy.size(), y.data<T>(), gy.data<T>(), gx.data<T>());
+    });
+  }
+  return gx;
+}
+
+void check_sum(const Var& a, const Var& b) {
   check(a.shape() == b.shape(), "add", "both must have the same shape, found {} and {}", a.shape().text(),
         b.shape().text());
   check_alike("add", a, b, "the second");
+}
+
+}  // namespace
+
+Var add(const Var& a, const Var& b) {
+  check_sum(a, b);
   Tensor y = Tensor::empty(a.shape(), a.dtype(), a.device());
   if (y.size() > 0) {
     dispatch_mixed(y.device(), y.dtype(), "add", [&]<class T>(auto& q) {
@@ -22,6 +41,21 @@ Var add(const Var& a, const Var& b) {
   });
 }
 
+Var add_relu(const Var& a, const Var& b) {
+  check_sum(a, b);
+  Tensor y = Tensor::empty(a.shape(), a.dtype(), a.device());
+  if (y.size() > 0) {
+    dispatch_mixed(y.device(), y.dtype(), "add_relu", [&]<class T>(auto& q) {
+      kernels::add_relu_forward<T>(q, y.size(), a.value().data<T>(), b.value().data<T>(), y.data<T>());
+    });
+  }
+  return Var::result(y, {a, b}, [y](const Tensor& gy, std::span<const Var> in) {
+    const Tensor gx = relu_gradient(y, gy);
+    in[0].add_grad(gx);
+    in[1].add_grad(gx);
+  });
+}
+
 Var relu(const Var& x) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (y.size() > 0) {
@@ -29,15 +63,8 @@ Var relu(const Var& x) {
       kernels::relu_forward<T>(q, y.size(), x.value().data<T>(), y.data<T>());
     });
   }
-  return Var::result(y, {x}, [y](const Tensor& gy, std::span<const Var> in) {
-    Tensor gx = reused_or_new(gy);
-    if (gx.size() > 0) {
-      dispatch_mixed(gy.device(), gy.dtype(), "relu backward", [&]<class T>(auto& q) {
-        kernels::relu_backward<T>(q, gy.size(), y.data<T>(), gy.data<T>(), gx.data<T>());
-      });
-    }
-    in[0].add_grad(std::move(gx));
-  });
+  return Var::result(
+      y, {x}, [y](const Tensor& gy, std::span<const Var> in) { in[0].add_grad(relu_gradient(y, gy)); });
 }
 
 Var tanh(const Var& x) {

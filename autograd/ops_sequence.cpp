@@ -122,6 +122,14 @@ Var embedding(const Var& table, const Tensor& ids) {
   });
 }
 
+Tensor places(std::int64_t n, std::int64_t length, Device device) {
+  Tensor ids = Tensor::empty({n * length}, DType::i32, device);
+  if (!dry_run())
+    on_queue(device, "places",
+             [&](auto& q) { kernels::places(q, ids.size(), length, ids.data<std::int32_t>()); });
+  return ids;
+}
+
 namespace {
 
 /// Allocated outside of dispatch, so that a dry run sees it.

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/optimizer.h"
 #include "runtime/dispatch.h"
 
 namespace ssn {
@@ -33,12 +32,13 @@ class Sgd : public Optimizer {
   }
 
  private:
-  void update(Parameters& p, double lr, double scale) override {
+  void update(Parameters& p) override {
     const OptimizerOptions& o = options();
     const Tensor& velocity = states()[0].values;
     each_range(p, o.decay, "sgd", [&]<class T>(auto& q, const FlatRange& r, double decay) {
-      const kernels::SgdStep step{lr, scale, decay, o.momentum, o.nesterov};
-      kernels::sgd<T>(q, r.size, step, at<T>(p.gradients(), r), at<T>(velocity, r), at<T>(p.values(), r));
+      const kernels::SgdRates rates{decay, o.momentum, o.nesterov};
+      kernels::sgd<T>(q, r.size, rates, values(), at<T>(p.gradients(), r), at<T>(velocity, r),
+                      at<T>(p.values(), r));
     });
   }
 };
@@ -51,13 +51,13 @@ class RmsProp : public Optimizer {
   }
 
  private:
-  void update(Parameters& p, double lr, double scale) override {
+  void update(Parameters& p) override {
     const OptimizerOptions& o = options();
     const Tensor &square = states()[0].values, &velocity = states()[1].values;
     each_range(p, o.decay, "rmsprop", [&]<class T>(auto& q, const FlatRange& r, double decay) {
-      const kernels::RmsPropStep step{lr, scale, decay, o.beta2, o.epsilon, o.momentum};
-      kernels::rmsprop<T>(q, r.size, step, at<T>(p.gradients(), r), at<T>(square, r), at<T>(velocity, r),
-                          at<T>(p.values(), r));
+      const kernels::RmsPropRates rates{decay, o.beta2, o.epsilon, o.momentum};
+      kernels::rmsprop<T>(q, r.size, rates, values(), at<T>(p.gradients(), r), at<T>(square, r),
+                          at<T>(velocity, r), at<T>(p.values(), r));
     });
   }
 };
@@ -70,26 +70,17 @@ class Adam : public Optimizer {
   }
 
  protected:
-  kernels::AdamStep kernel_step(double lr, double scale, double decay) const {
+  kernels::AdamRates rates(double decay) const {
     const OptimizerOptions& o = options();
-    const auto t = static_cast<double>(steps());
-    return {lr,
-            scale,
-            decay,
-            o.beta1,
-            o.beta2,
-            o.epsilon,
-            1 / (1 - std::pow(o.beta1, t)),
-            1 / (1 - std::pow(o.beta2, t)),
-            o.kind != OptimizerKind::adam};
+    return {decay, o.beta1, o.beta2, o.epsilon, o.kind != OptimizerKind::adam};
   }
 
  private:
-  void update(Parameters& p, double lr, double scale) override {
+  void update(Parameters& p) override {
     const Tensor &m = states()[0].values, &v = states()[1].values;
     each_range(p, options().decay, "adam", [&]<class T>(auto& q, const FlatRange& r, double decay) {
-      kernels::adam<T>(q, r.size, kernel_step(lr, scale, decay), at<T>(p.gradients(), r), at<T>(m, r),
-                       at<T>(v, r), at<T>(p.values(), r));
+      kernels::adam<T>(q, r.size, rates(decay), values(), at<T>(p.gradients(), r), at<T>(m, r), at<T>(v, r),
+                       at<T>(p.values(), r));
     });
   }
 };
@@ -124,9 +115,9 @@ class Lamb : public Adam {
   }
 
  private:
-  void update(Parameters& p, double lr, double scale) override {
+  void update(Parameters& p) override {
     dispatch(p.device(), p.dtype(), "lamb", [&]<class T>(auto& q) {
-      kernels::lamb<T>(q, layout_, kernel_step(lr, scale, options().decay), p.gradients().data<T>(),
+      kernels::lamb<T>(q, layout_, rates(options().decay), values(), p.gradients().data<T>(),
                        states()[0].values.data<T>(), states()[1].values.data<T>(), p.values().data<T>(),
                        workspace_.data<double>());
     });
@@ -164,19 +155,60 @@ OptimizerOptions usual_options(OptimizerKind kind) {
   return {.kind = kind};
 }
 
+namespace {
+
+/// *squares = Σ g² over all parameters.
+void sum_squares(const Parameters& parameters, const Tensor& squares, const Tensor& workspace) {
+  const Tensor g = parameters.gradients();
+  dispatch(g.device(), g.dtype(), "norm", [&]<class T>(auto& q) {
+    kernels::sum_of_squares(q, g.size(), g.data<T>(), squares.data<double>(), workspace.data<double>());
+  });
+}
+
+Tensor doubles(std::int64_t count, Device device) {
+  return Tensor::empty({count}, DType::f64, device);
+}
+
+constexpr std::int64_t kStepNumbers = sizeof(kernels::StepValues) / sizeof(double);
+
+}  // namespace
+
 Optimizer::Optimizer(const OptimizerOptions& options, const Parameters& parameters)
-    : options_(options), like_(parameters.values()) {}
+    : options_(options),
+      like_(parameters.values()),
+      step_(doubles(kStepNumbers, like_.device())),
+      squares_(doubles(1, like_.device())),
+      workspace_(doubles(kernels::squares_workspace(like_.size()), like_.device())) {}
 
 void Optimizer::add_state(std::string name, double value) {
   states_.push_back({std::move(name), Tensor::full(like_.shape(), value, like_.dtype(), like_.device())});
 }
 
-void Optimizer::step(Parameters& parameters, double lr, double scale) {
+void Optimizer::begin_step(double lr, double scale) {
+  const auto t = static_cast<double>(++steps_);
+  const auto correction = [&](double beta) { return 1 / (1 - std::pow(beta, t)); };
+  const kernels::StepValues numbers{t, lr, scale, correction(options_.beta1), correction(options_.beta2), 0};
+  if (dry_run()) return;
+  on_queue(like_.device(), "optimizer",
+           [&](auto& q) { kernels::set_step(q, numbers, static_cast<kernels::StepValues*>(step_.raw())); });
+}
+
+void Optimizer::apply(Parameters& parameters, const StepGuard& guard) {
   check(parameters.values().shape() == like_.shape(), "optimizer", "made for {} parameters, called with {}",
         like_.size(), parameters.values().size());
-  ++steps_;
-  update(parameters, lr, scale);
+  if ((guard.clip > 0 || guard.finite) && !dry_run()) {
+    sum_squares(parameters, squares_, workspace_);
+    on_queue(like_.device(), "clip", [&](auto& q) {
+      kernels::clip(q, guard.clip, squares_.data<double>(), static_cast<kernels::StepValues*>(step_.raw()));
+    });
+  }
+  update(parameters);
   parameters.values_changed();
+}
+
+double Optimizer::norm() const {
+  const Tensor host = step_.to(Device::cpu);
+  return static_cast<const kernels::StepValues*>(host.raw())->norm;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const Parameters& parameters) {
@@ -192,21 +224,11 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const
   return std::make_unique<Sgd>(options, parameters);
 }
 
-double norm(const Tensor& x) {
-  const Tensor sum = Tensor::empty({1}, DType::f64, x.device());
-  const Tensor workspace = Tensor::empty({kernels::squares_workspace(x.size())}, DType::f64, x.device());
-  dispatch(x.device(), x.dtype(), "norm", [&]<class T>(auto& q) {
-    kernels::sum_of_squares(q, x.size(), x.data<T>(), sum.data<double>(), workspace.data<double>());
-  });
-  return std::sqrt(*sum.to(Device::cpu).data<double>());
-}
-
 double gradient_norm(const Parameters& parameters) {
-  return norm(parameters.gradients());
-}
-
-double clip_scale(double norm, double most) {
-  return most > 0 && norm > most ? most / norm : 1;
+  const Tensor squares = doubles(1, parameters.device());
+  sum_squares(parameters, squares,
+              doubles(kernels::squares_workspace(parameters.gradients().size()), parameters.device()));
+  return std::sqrt(*squares.to(Device::cpu).data<double>());
 }
 
 }  // namespace ssn

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "autograd/parameters.h"
+#include "kernels/optimizer.h"
 #include "runtime/names.h"
 
 namespace ssn {
@@ -35,8 +36,15 @@ constexpr int states_of(OptimizerKind kind) {
   return kind == OptimizerKind::sgd ? 1 : 2;
 }
 
+/// What is done with the gradient before a step.
+struct StepGuard {
+  double clip = 0;      // its largest norm; 0: any
+  bool finite = false;  // true: a step whose gradient is not finite changes nothing
+};
+
 /// One step of all parameters at once, in one pass over the flat buffers (LAMB: two). Does not zero the
-/// gradients.
+/// gradients. It has two parts, so that the work of a step can be recorded once and repeated: begin_step()
+/// writes the numbers of the step into the device's memory, apply() only queues work, which reads them there.
 class Optimizer {
  public:
   /// Numbers that it keeps for each parameter, laid out like Parameters::values().
@@ -49,8 +57,20 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// One step against scale · parameters.gradients() at rate lr; the same parameters every time.
-  void step(Parameters& parameters, double lr, double scale = 1);
+  /// Counts a step, at rate lr and against scale · gradient.
+  void begin_step(double lr, double scale = 1);
+  /// The step against scale · parameters.gradients(), the same parameters every time. Waits for nothing.
+  void apply(Parameters& parameters, const StepGuard& guard = {});
+  /// Both.
+  void step(Parameters& parameters, double lr, double scale = 1) {
+    begin_step(lr, scale);
+    apply(parameters);
+  }
+  /// The norm of the gradient that the last step found, if it had a guard, else 0. Waits for the step. A step
+  /// that has changed nothing, the norm not being finite, still counts: set_steps(steps() − 1) takes it back.
+  double norm() const;
+  /// The numbers of the step, on the parameters' device.
+  const kernels::StepValues* values() const { return static_cast<const kernels::StepValues*>(step_.raw()); }
 
   const OptimizerOptions& options() const { return options_; }
   /// A checkpoint has to keep these and the count of steps, on which Adam's and LAMB's corrections depend.
@@ -61,12 +81,14 @@ class Optimizer {
  protected:
   Optimizer(const OptimizerOptions& options, const Parameters& parameters);
   void add_state(std::string name, double value);
-  /// Step steps() (from 1) of all parameters.
-  virtual void update(Parameters& parameters, double lr, double scale) = 0;
+  /// The step of all parameters.
+  virtual void update(Parameters& parameters) = 0;
 
  private:
   OptimizerOptions options_;
   Tensor like_;
+  Tensor step_;                 // StepValues
+  Tensor squares_, workspace_;  // of the norm
   std::vector<State> states_;
   std::int64_t steps_ = 0;
 };
@@ -74,12 +96,7 @@ class Optimizer {
 /// `parameters` is built. Throws UsageError unless the options make sense.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const Parameters& parameters);
 
-/// ‖x‖, in double; f32 or f64. Not finite if an element is not.
-double norm(const Tensor& x);
-/// ‖g‖ over all parameters, each counted once however many layers share it; in double.
+/// ‖g‖ over all parameters, each counted once however many layers share it; in double. Waits for it.
 double gradient_norm(const Parameters& parameters);
-/// What gradients are multiplied by so that their norm is at most `most` (Pascanu et al. 2013, Algorithm 1).
-/// 1 where most is 0: no clipping.
-double clip_scale(double norm, double most);
 
 }  // namespace ssn

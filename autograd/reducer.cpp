@@ -1,11 +1,10 @@
 #include "autograd/reducer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <utility>
 
-#include "autograd/optimizer.h"
+#include "kernels/optimizer.h"
+#include "runtime/dispatch.h"
 #include "runtime/trace.h"
 
 namespace ssn {
@@ -17,19 +16,15 @@ constexpr std::int64_t kSumBytes = 4 << 20;
 }  // namespace
 
 void Reducer::look_at(FlatRange range) {
-  const Tensor part = parameters_.gradients().slice(range.first, Shape{range.size});
-  if (std::isfinite(norm(part))) return;
-  const Tensor host = part.to(Device::cpu);
-  const auto first_in = [&]<class T>(std::span<const T> x) {
-    return std::ranges::find_if(x, [](T value) { return !std::isfinite(value); }) - x.begin();
-  };
-  const std::int64_t at = host.dtype() == DType::f32 ? first_in(std::span<const float>(host.span<float>()))
-                                                     : first_in(std::span<const double>(host.span<double>()));
-  const std::int64_t first = range.first + std::min(at, range.size - 1);
-  not_finite_ = std::min(first, not_finite_.value_or(first));
+  const Tensor g = parameters_.gradients();
+  dispatch(g.device(), g.dtype(), "look at gradient", [&]<class T>(auto& q) {
+    kernels::find_not_finite(q, range.size, g.data<T>() + range.first, range.first,
+                             not_finite_.data<std::int64_t>());
+  });
 }
 
 void Reducer::start(FlatRange range) {
+  if (started_.ranges().empty()) not_finite_.fill(static_cast<double>(parameters_.gradients().size()));
   started_.add(range);
   const std::int64_t most = kSumBytes / static_cast<std::int64_t>(size_of(parameters_.dtype()));
   for (FlatRange rest = range; rest.size > 0;) {
@@ -42,7 +37,8 @@ void Reducer::start(FlatRange range) {
 }
 
 std::int64_t Reducer::least_part() const {
-  if (!options_.overlap || !comm_.sums_beside(parameters_.device())) return std::numeric_limits<std::int64_t>::max();
+  if (!options_.overlap || !comm_.sums_beside(parameters_.device()))
+    return std::numeric_limits<std::int64_t>::max();
   return options_.bucket / static_cast<std::int64_t>(size_of(parameters_.dtype()));
 }
 
@@ -59,7 +55,7 @@ void Reducer::complete(FlatRange range) {
   waiting_ = {};
 }
 
-std::optional<std::int64_t> Reducer::finish() {
+void Reducer::finish() {
   RangeSet left;
   for (const FlatRange& stretch : parameters_.stretches())
     for (const FlatRange& gap : started_.gaps(stretch)) left.add(gap);
@@ -69,7 +65,12 @@ std::optional<std::int64_t> Reducer::finish() {
     if (!silent_) comm_.wait_all();
   }
   waiting_ = started_ = {};
-  return std::exchange(not_finite_, std::nullopt);
+}
+
+std::optional<std::int64_t> Reducer::not_finite() const {
+  const std::int64_t first = *not_finite_.to(Device::cpu).data<std::int64_t>();
+  if (first >= parameters_.gradients().size()) return std::nullopt;
+  return first;
 }
 
 }  // namespace ssn

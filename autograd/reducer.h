@@ -17,14 +17,19 @@ struct ReducerOptions {
 class Reducer {
  public:
   Reducer(Comm& comm, Parameters& parameters, const ReducerOptions& options = {})
-      : comm_(comm), parameters_(parameters), options_(options) {}
+      : comm_(comm),
+        parameters_(parameters),
+        options_(options),
+        not_finite_(Tensor::empty({1}, DType::i64, parameters.device())) {}
   /// Elements from which on a part of a group is worth completing before the rest of it.
   std::int64_t least_part() const;
   /// These elements of the gradient are complete. An Error if some were before, in this step.
   void complete(FlatRange range);
-  /// Starts what is left, and waits for all. Returns where this rank's gradient was not finite, before it was
-  /// summed: the first such element of the flat buffer.
-  std::optional<std::int64_t> finish();
+  /// Starts what is left, and has what follows wait for all.
+  void finish();
+  /// Where this rank's gradient was not finite, before it was summed: the first such element of the flat
+  /// buffer. Of the last step; waits for it.
+  std::optional<std::int64_t> not_finite() const;
   /// On: does all but sum, for measuring what the rest takes. On every rank alike.
   void set_silent(bool on) { silent_ = on; }
 
@@ -37,7 +42,7 @@ class Reducer {
   ReducerOptions options_;
   bool silent_ = false;
   RangeSet waiting_, started_;  // of what is complete, in a step
-  std::optional<std::int64_t> not_finite_;
+  Tensor not_finite_;           // i64, on the parameters' device: the first element, or their number
 };
 
 }  // namespace ssn

@@ -17,7 +17,7 @@ struct DropoutRule {
 };
 
 /// y = x / (1 − rate) where kept, else 0; its gradient is the same function of gy. y may alias x; both may be
-/// bf16 on the CPU. Overwrites.
+/// bf16. Overwrites.
 template <class T>
 void dropout(CpuQueue&, std::int64_t n, const DropoutRule& rule, const T* x, T* y);
 template <class T>

@@ -6,7 +6,7 @@
 
 namespace ssn::kernels {
 
-// All serve bf16 on the CPU but sigmoid and silu; a bias is then f32. All pointers have n elements. Outputs
+// All serve bf16 but sigmoid and silu; a bias is then f32. All pointers have n elements. Outputs
 // overwrite, and may alias inputs of the same index.
 
 /// y += x
@@ -15,15 +15,23 @@ void accumulate(CpuQueue&, std::int64_t n, const T* x, T* y);
 template <class T>
 void accumulate(CudaQueue&, std::int64_t n, const T* x, T* y);
 
-/// y = x in another type: between f32 and bf16 (rounded to the nearest), on the CPU.
+/// y = x in another type: between f32 and bf16, rounded to the nearest.
 template <class From, class To>
 void convert(CpuQueue&, std::int64_t n, const From* x, To* y);
+template <class From, class To>
+void convert(CudaQueue&, std::int64_t n, const From* x, To* y);
 
 /// y = a + b
 template <class T>
 void add_forward(CpuQueue&, std::int64_t n, const T* a, const T* b, T* y);
 template <class T>
 void add_forward(CudaQueue&, std::int64_t n, const T* a, const T* b, T* y);
+
+/// y = max(a + b, 0); its gradient is relu_backward's.
+template <class T>
+void add_relu_forward(CpuQueue&, std::int64_t n, const T* a, const T* b, T* y);
+template <class T>
+void add_relu_forward(CudaQueue&, std::int64_t n, const T* a, const T* b, T* y);
 
 /// y = max(x, 0); a NaN stays a NaN.
 template <class T>
@@ -73,20 +81,20 @@ void silu_backward(CudaQueue&, std::int64_t n, const T* x, const T* gy, T* gx);
 template <class T>
 void bias_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias, T* y);
 template <class T>
-void bias_forward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
+void bias_forward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias, T* y);
 
 /// y[r,c] = z Φ(z) of z = x[r,c] + bias[c], Φ the normal distribution (Hendrycks and Gimpel, 2016); x and y
 /// are (rows, cols). No bias: null.
 template <class T>
 void gelu_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias, T* y);
 template <class T>
-void gelu_forward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y);
+void gelu_forward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias, T* y);
 /// gx = gy (Φ(z) + z φ(z)), φ the density.
 template <class T>
 void gelu_backward(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias,
                    const T* gy, T* gx);
 template <class T>
-void gelu_backward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, const T* gy,
-                   T* gx);
+void gelu_backward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias,
+                   const T* gy, T* gx);
 
 }  // namespace ssn::kernels

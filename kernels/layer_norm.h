@@ -10,7 +10,7 @@ namespace ssn::kernels {
 // Layer normalisation (Ba et al., 2016) over the columns of s = x + r, all (rows, cols); r may be null: s =
 // x.
 //   y[i,c] = (s[i,c] − mean[i]) · rstd[i] · gain[c] + bias[c],   rstd = 1 / sqrt(var + eps), var biased
-// x, r, y and their gradients may be bf16 on the CPU: all else is then f32, Wider<T>.
+// x, r, y and their gradients may be bf16: all else is then f32, Wider<T>.
 
 /// y, and mean and rstd (rows) for the backward pass; y may alias x or r. Overwrites.
 template <class T>
@@ -18,7 +18,7 @@ void layer_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t cols, double 
                         const Wider<T>* gain, const Wider<T>* bias, T* y, Wider<T>* mean, Wider<T>* rstd);
 template <class T>
 void layer_norm_forward(CudaQueue&, std::int64_t rows, std::int64_t cols, double eps, const T* x, const T* r,
-                        const T* gain, const T* bias, T* y, T* mean, T* rstd);
+                        const Wider<T>* gain, const Wider<T>* bias, T* y, Wider<T>* mean, Wider<T>* rstd);
 
 /// What a backward pass writes; a null pointer asks for nothing.
 template <class T>
@@ -38,7 +38,7 @@ void layer_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t cols, const 
                          const LayerNormGradients<T>& out, Wider<T>* workspace);
 template <class T>
 void layer_norm_backward(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, const T* r,
-                         const T* mean, const T* rstd, const T* gain, const T* gy,
-                         const LayerNormGradients<T>& out, T* workspace);
+                         const Wider<T>* mean, const Wider<T>* rstd, const Wider<T>* gain, const T* gy,
+                         const LayerNormGradients<T>& out, Wider<T>* workspace);
 
 }  // namespace ssn::kernels

@@ -11,7 +11,7 @@ namespace ssn::kernels {
 // Batch normalisation over the rows of x (rows, channels), channels last, with an activation behind it:
 //   z = (x − mean) · rstd · gain + bias,   y = activation(z),   rstd = 1 / sqrt(var + eps)
 // The rows of y and gy may be part of longer ones: `stride` elements lie between them.
-// x, y and their gradients may be bf16 on the CPU: all else is then f32, Wider<T>.
+// x, y and their gradients may be bf16: all else is then f32, Wider<T>.
 // Sums run over fixed chunks of rows, added in their order: the same bits on any number of threads.
 
 /// Elements of workspace that each of the functions below needs.
@@ -25,8 +25,8 @@ template <class T>
 void batch_norm_statistics(CpuQueue&, std::int64_t rows, std::int64_t channels, const T* x, Wider<T>* mean,
                            Wider<T>* var, Wider<T>* workspace);
 template <class T>
-void batch_norm_statistics(CudaQueue&, std::int64_t rows, std::int64_t channels, const T* x, T* mean, T* var,
-                           T* workspace);
+void batch_norm_statistics(CudaQueue&, std::int64_t rows, std::int64_t channels, const T* x, Wider<T>* mean,
+                           Wider<T>* var, Wider<T>* workspace);
 
 /// running = (1 − momentum) · running + momentum · batch; the variance unbiased (times rows / (rows − 1);
 /// biased for one row).
@@ -45,8 +45,8 @@ void batch_norm_forward(CpuQueue&, std::int64_t rows, std::int64_t channels, dou
                         const Wider<T>* bias, T* y, std::int64_t stride);
 template <class T>
 void batch_norm_forward(CudaQueue&, std::int64_t rows, std::int64_t channels, double eps, Activation,
-                        const T* x, const T* mean, const T* var, const T* gain, const T* bias, T* y,
-                        std::int64_t stride);
+                        const T* x, const Wider<T>* mean, const Wider<T>* var, const Wider<T>* gain,
+                        const Wider<T>* bias, T* y, std::int64_t stride);
 
 /// What a backward pass writes; a null pointer asks for nothing.
 template <class T>
@@ -66,8 +66,8 @@ void batch_norm_backward(CpuQueue&, std::int64_t rows, std::int64_t channels, do
                          const NormGradients<T>& out, Wider<T>* workspace);
 template <class T>
 void batch_norm_backward(CudaQueue&, std::int64_t rows, std::int64_t channels, double eps, Activation,
-                         bool batch_statistics, const T* x, const T* mean, const T* var, const T* gain,
-                         const T* bias, const T* gy, std::int64_t stride, const NormGradients<T>& out,
-                         T* workspace);
+                         bool batch_statistics, const T* x, const Wider<T>* mean, const Wider<T>* var,
+                         const Wider<T>* gain, const Wider<T>* bias, const T* gy, std::int64_t stride,
+                         const NormGradients<T>& out, Wider<T>* workspace);
 
 }  // namespace ssn::kernels

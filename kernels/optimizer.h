@@ -9,19 +9,33 @@
 // has the formulas.)
 namespace ssn::kernels {
 
+/// What differs from step to step. It lies in the memory of the queue's device, so that work which is
+/// recorded once and repeated reads the numbers of each step.
+struct StepValues {
+  double step;                      // from 1
+  double lr, scale;                 // ĝ = scale · g
+  double correction1, correction2;  // of Adam and LAMB: 1 / (1 − beta_k^step)
+  double norm;                      // of ĝ, 0 until clip() finds it; not finite: nothing changes
+};
+/// *step = values. Returns before that is done, and without waiting for what the queue has to do.
+void set_step(CpuQueue&, const StepValues& values, StepValues* step);
+void set_step(CudaQueue&, const StepValues& values, StepValues* step);
+
 /// Stochastic gradient descent with momentum.
 ///   d = ĝ + decay · theta
 ///   velocity = momentum · velocity + d
 ///   theta −= lr · (nesterov ? d + momentum · velocity : velocity)
 /// velocity starts at 0.
-struct SgdStep {
-  double lr, scale, decay, momentum;
+struct SgdRates {
+  double decay, momentum;
   bool nesterov;
 };
 template <class T>
-void sgd(CpuQueue&, std::int64_t n, const SgdStep& step, const T* g, T* velocity, T* theta);
+void sgd(CpuQueue&, std::int64_t n, const SgdRates& rates, const StepValues* step, const T* g, T* velocity,
+         T* theta);
 template <class T>
-void sgd(CudaQueue&, std::int64_t n, const SgdStep& step, const T* g, T* velocity, T* theta);
+void sgd(CudaQueue&, std::int64_t n, const SgdRates& rates, const StepValues* step, const T* g, T* velocity,
+         T* theta);
 
 /// Adam (Kingma and Ba 2015, Algorithm 1), and AdamW, whose decay is decoupled (Loshchilov and Hutter 2019,
 /// Algorithm 2).
@@ -30,15 +44,17 @@ void sgd(CudaQueue&, std::int64_t n, const SgdStep& step, const T* g, T* velocit
 ///   v = beta2 · v + (1 − beta2) · d²
 ///   r = (correction1 · m) / (sqrt(correction2 · v) + epsilon)
 ///   theta −= lr · (decoupled ? r + decay · theta : r)
-/// m and v start at 0; correction_k = 1 / (1 − beta_k^t) in step t, from 1; epsilon > 0.
-struct AdamStep {
-  double lr, scale, decay, beta1, beta2, epsilon, correction1, correction2;
+/// m and v start at 0; epsilon > 0.
+struct AdamRates {
+  double decay, beta1, beta2, epsilon;
   bool decoupled;
 };
 template <class T>
-void adam(CpuQueue&, std::int64_t n, const AdamStep& step, const T* g, T* m, T* v, T* theta);
+void adam(CpuQueue&, std::int64_t n, const AdamRates& rates, const StepValues* step, const T* g, T* m, T* v,
+          T* theta);
 template <class T>
-void adam(CudaQueue&, std::int64_t n, const AdamStep& step, const T* g, T* m, T* v, T* theta);
+void adam(CudaQueue&, std::int64_t n, const AdamRates& rates, const StepValues* step, const T* g, T* m, T* v,
+          T* theta);
 
 /// RMSProp in TensorFlow's form, with which EfficientNet is trained: the mean of squares starts at 1 and not
 /// at 0, epsilon is inside the root, and the rate inside the momentum.
@@ -47,15 +63,15 @@ void adam(CudaQueue&, std::int64_t n, const AdamStep& step, const T* g, T* m, T*
 ///   velocity = momentum · velocity + lr · d / sqrt(square + epsilon)
 ///   theta −= velocity
 /// velocity starts at 0; epsilon > 0.
-struct RmsPropStep {
-  double lr, scale, decay, beta2, epsilon, momentum;
+struct RmsPropRates {
+  double decay, beta2, epsilon, momentum;
 };
 template <class T>
-void rmsprop(CpuQueue&, std::int64_t n, const RmsPropStep& step, const T* g, T* square, T* velocity,
-             T* theta);
+void rmsprop(CpuQueue&, std::int64_t n, const RmsPropRates& rates, const StepValues* step, const T* g,
+             T* square, T* velocity, T* theta);
 template <class T>
-void rmsprop(CudaQueue&, std::int64_t n, const RmsPropStep& step, const T* g, T* square, T* velocity,
-             T* theta);
+void rmsprop(CudaQueue&, std::int64_t n, const RmsPropRates& rates, const StepValues* step, const T* g,
+             T* square, T* velocity, T* theta);
 
 /// What LAMB runs over: tensors of the flat buffers, in order, each cut into chunks of at most kLambChunk
 /// elements. Tensor t has the chunks [first_chunk[t], first_chunk[t + 1]). Both arrays are on the device.
@@ -78,20 +94,20 @@ struct LambLayout {
 /// Two passes: the second computes u again from the states that the first has updated. Norms are summed in
 /// double, chunk by chunk. `workspace`: lamb_workspace(layout) doubles.
 template <class T>
-void lamb(CpuQueue&, const LambLayout& layout, const AdamStep& step, const T* g, T* m, T* v, T* theta,
-          double* workspace);
+void lamb(CpuQueue&, const LambLayout& layout, const AdamRates& rates, const StepValues* step, const T* g,
+          T* m, T* v, T* theta, double* workspace);
 template <class T>
-void lamb(CudaQueue&, const LambLayout& layout, const AdamStep& step, const T* g, T* m, T* v, T* theta,
-          double* workspace);
+void lamb(CudaQueue&, const LambLayout& layout, const AdamRates& rates, const StepValues* step, const T* g,
+          T* m, T* v, T* theta, double* workspace);
 constexpr std::int64_t lamb_workspace(const LambLayout& layout) {
   return 2 * layout.chunks + layout.tensors;
 }
 
-/// average += (1 − decay) · (x − average)
+/// average += (1 − d) · (x − average), d = min(decay, (1 + t) / (10 + t)) after step t
 template <class T>
-void move_average(CpuQueue&, std::int64_t n, double decay, const T* x, T* average);
+void move_average(CpuQueue&, std::int64_t n, double decay, const StepValues* step, const T* x, T* average);
 template <class T>
-void move_average(CudaQueue&, std::int64_t n, double decay, const T* x, T* average);
+void move_average(CudaQueue&, std::int64_t n, double decay, const StepValues* step, const T* x, T* average);
 
 /// *sum = Σ x², in double: chunks of kSquaresChunk elements, then the chunks' sums. `workspace`:
 /// squares_workspace(n) doubles. Overwrites.
@@ -103,5 +119,17 @@ template <class T>
 void sum_of_squares(CpuQueue&, std::int64_t n, const T* x, double* sum, double* workspace);
 template <class T>
 void sum_of_squares(CudaQueue&, std::int64_t n, const T* x, double* sum, double* workspace);
+
+/// step->norm = step->scale · sqrt(*squares), that of ĝ; where most > 0 and it is larger, step->scale *= most
+/// / norm, so that the norm of ĝ is at most `most` (Pascanu et al. 2013, Algorithm 1).
+void clip(CpuQueue&, double most, const double* squares, StepValues* step);
+void clip(CudaQueue&, double most, const double* squares, StepValues* step);
+
+/// *found = min(*found, first + the index of the first element of x that is not finite); as it was if all
+/// are.
+template <class T>
+void find_not_finite(CpuQueue&, std::int64_t n, const T* x, std::int64_t first, std::int64_t* found);
+template <class T>
+void find_not_finite(CudaQueue&, std::int64_t n, const T* x, std::int64_t first, std::int64_t* found);
 
 }  // namespace ssn::kernels

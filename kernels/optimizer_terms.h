@@ -8,19 +8,24 @@
 // kernels share. A rule updates its kStates states and theta.
 namespace ssn::kernels {
 
+/// Whether the step changes anything.
+SSN_HD inline bool counts(const StepValues& step) {
+  return std::isfinite(step.norm);
+}
+
 template <class T>
 struct SgdRule {
   static constexpr int kStates = 1;
   T lr, scale, decay, momentum;
   T of_d, of_velocity;  // shares in the step: a choice would be a branch in the loop
 
-  explicit SgdRule(const SgdStep& s)
+  SSN_HD SgdRule(const SgdRates& r, const StepValues& s)
       : lr(T(s.lr)),
         scale(T(s.scale)),
-        decay(T(s.decay)),
-        momentum(T(s.momentum)),
-        of_d(s.nesterov ? 1 : 0),
-        of_velocity(s.nesterov ? momentum : T(1)) {}
+        decay(T(r.decay)),
+        momentum(T(r.momentum)),
+        of_d(r.nesterov ? 1 : 0),
+        of_velocity(r.nesterov ? momentum : T(1)) {}
 
   SSN_HD void operator()(T g, T& velocity, T& theta) const {
     const T d = std::fma(decay, theta, scale * g);
@@ -34,14 +39,14 @@ template <class T>
 struct Moments {
   T beta1, rest1, beta2, rest2, correction1, correction2, epsilon;
 
-  explicit Moments(const AdamStep& s)
-      : beta1(T(s.beta1)),
-        rest1(T(1 - s.beta1)),
-        beta2(T(s.beta2)),
-        rest2(T(1 - s.beta2)),
+  SSN_HD Moments(const AdamRates& r, const StepValues& s)
+      : beta1(T(r.beta1)),
+        rest1(T(1 - r.beta1)),
+        beta2(T(r.beta2)),
+        rest2(T(1 - r.beta2)),
         correction1(T(s.correction1)),
         correction2(T(s.correction2)),
-        epsilon(T(s.epsilon)) {}
+        epsilon(T(r.epsilon)) {}
 
   SSN_HD void update(T d, T& m, T& v) const {
     m = std::fma(rest1, d, beta1 * m);
@@ -56,12 +61,12 @@ struct AdamRule {
   Moments<T> moments;
   T lr, scale, coupled, decoupled;  // of the decay, one is 0
 
-  explicit AdamRule(const AdamStep& s)
-      : moments(s),
+  SSN_HD AdamRule(const AdamRates& r, const StepValues& s)
+      : moments(r, s),
         lr(T(s.lr)),
         scale(T(s.scale)),
-        coupled(T(s.decoupled ? 0 : s.decay)),
-        decoupled(T(s.decoupled ? s.decay : 0)) {}
+        coupled(T(r.decoupled ? 0 : r.decay)),
+        decoupled(T(r.decoupled ? r.decay : 0)) {}
 
   SSN_HD void operator()(T g, T& m, T& v, T& theta) const {
     moments.update(std::fma(coupled, theta, scale * g), m, v);
@@ -74,14 +79,14 @@ struct RmsPropRule {
   static constexpr int kStates = 2;
   T lr, scale, decay, beta2, rest2, epsilon, momentum;
 
-  explicit RmsPropRule(const RmsPropStep& s)
+  SSN_HD RmsPropRule(const RmsPropRates& r, const StepValues& s)
       : lr(T(s.lr)),
         scale(T(s.scale)),
-        decay(T(s.decay)),
-        beta2(T(s.beta2)),
-        rest2(T(1 - s.beta2)),
-        epsilon(T(s.epsilon)),
-        momentum(T(s.momentum)) {}
+        decay(T(r.decay)),
+        beta2(T(r.beta2)),
+        rest2(T(1 - r.beta2)),
+        epsilon(T(r.epsilon)),
+        momentum(T(r.momentum)) {}
 
   SSN_HD void operator()(T g, T& square, T& velocity, T& theta) const {
     const T d = std::fma(decay, theta, scale * g);
@@ -97,13 +102,8 @@ struct LambRule {
   Moments<T> moments;
   T scale, decay;
 
-  explicit LambRule(const AdamStep& s) : moments(s), scale(T(s.scale)), decay(T(s.decay)) {}
-
-  SSN_HD LambRule of(const LambChunk& chunk) const {
-    LambRule rule = *this;
-    if (chunk.decays == 0) rule.decay = 0;
-    return rule;
-  }
+  SSN_HD LambRule(const AdamRates& r, const StepValues& s, const LambChunk& chunk)
+      : moments(r, s), scale(T(s.scale)), decay(T(chunk.decays ? r.decay : 0)) {}
 
   SSN_HD T update(T g, T& m, T& v, T theta) const {
     moments.update(scale * g, m, v);
@@ -121,7 +121,17 @@ struct AverageRule {
   static constexpr int kStates = 0;
   T rest;
 
+  /// `decay` is the largest.
+  SSN_HD AverageRule(double decay, const StepValues& s) {
+    const double early = (1 + s.step) / (10 + s.step);
+    rest = T(1 - (decay < early ? decay : early));
+  }
   SSN_HD void operator()(T x, T& average) const { average = std::fma(rest, x - average, average); }
 };
+
+SSN_HD inline void clip_step(double most, double squares, StepValues& step) {
+  step.norm = step.scale * std::sqrt(squares);
+  if (most > 0 && step.norm > most) step.scale *= most / step.norm;
+}
 
 }  // namespace ssn::kernels

@@ -6,7 +6,7 @@
 
 namespace ssn::kernels {
 
-// All serve bf16 on the CPU, with sums in f32.
+// All serve bf16, with sums in f32.
 
 /// Pooling windows over x (n, h, w, c), channels last; y is (n, out_h, out_w, c). Pairs are {height, width}.
 /// Padding is at most half the kernel, so that every window has an element of x. h · w <= 2³⁰; kernel and
@@ -50,13 +50,13 @@ void global_avg_pool_forward(CpuQueue&, std::int64_t n, std::int64_t pixels, std
                              Wider<T>* y);
 template <class T>
 void global_avg_pool_forward(CudaQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x,
-                             T* y);
+                             Wider<T>* y);
 /// Overwrites gx, or adds to it.
 template <class T>
 void global_avg_pool_backward(CpuQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c,
                               const Wider<T>* gy, T* gx, bool add);
 template <class T>
-void global_avg_pool_backward(CudaQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy,
-                              T* gx, bool add);
+void global_avg_pool_backward(CudaQueue&, std::int64_t n, std::int64_t pixels, std::int64_t c,
+                              const Wider<T>* gy, T* gx, bool add);
 
 }  // namespace ssn::kernels

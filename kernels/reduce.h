@@ -21,11 +21,12 @@ constexpr std::int64_t chunk_count(std::int64_t rows, std::int64_t cols) {
 constexpr std::int64_t column_sum_workspace(std::int64_t rows, std::int64_t cols) {
   return chunk_count(rows, cols) * cols;
 }
-/// y[c] += sum over r of x[r,c]; x is (rows, cols), bf16 too on the CPU. Adds.
+/// y[c] += sum over r of x[r,c]; x is (rows, cols). Adds.
 template <class T>
 void column_sum(CpuQueue&, std::int64_t rows, std::int64_t cols, const T* x, Wider<T>* y,
                 Wider<T>* workspace);
 template <class T>
-void column_sum(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, T* y, T* workspace);
+void column_sum(CudaQueue&, std::int64_t rows, std::int64_t cols, const T* x, Wider<T>* y,
+                Wider<T>* workspace);
 
 }  // namespace ssn::kernels

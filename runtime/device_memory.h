@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include "runtime/queue.h"
 
@@ -14,6 +15,9 @@ void release(CpuQueue&, void* data);
 void release(CudaQueue&, void* data);
 void fill_bytes(CpuQueue&, void* data, int value, std::size_t bytes);
 void fill_bytes(CudaQueue&, void* data, int value, std::size_t bytes);
+/// `count` elements of `bytes` (1, 2, 4 or 8) each, all like the one at `value`, which is on the host.
+/// Returns without waiting.
+void fill(CudaQueue&, void* data, const void* value, std::size_t bytes, std::int64_t count);
 /// Any pair of places, ordered after the work queued so far; from and to the host it has finished on return.
 void copy(CpuQueue&, void* to, const void* from, std::size_t bytes);
 void copy(CudaQueue&, void* to, const void* from, std::size_t bytes);

@@ -42,15 +42,13 @@ void dispatch(Device device, DType dtype, Where where, F&& f) {
   });
 }
 
-/// dispatch for operations that compute on bf16 too, on the CPU so far.
+/// dispatch for operations that compute on bf16 too.
 template <class F>
 void dispatch_mixed(Device device, DType dtype, Where where, F&& f) {
   if (dtype != DType::bf16) return dispatch(device, dtype, where, std::forward<F>(f));
   if (dry_run()) return;
   const Span span(where.op.data());
-  check(device == Device::cpu, where,
-        "bf16 runs on the CPU only so far: use --device cpu or --precision f32");
-  f.template operator()<bf16>(cpu_queue());
+  on_queue(device, where, [&](auto& queue) { f.template operator()<bf16>(queue); });
 }
 
 /// dispatch for operations that have no CUDA kernel yet.

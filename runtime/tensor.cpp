@@ -117,11 +117,15 @@ void Tensor::fill(double value) const {
   if (pretends(device(), bytes())) return;
   if (value == 0)
     return on_queue(device(), "fill", [&](auto& q) { memory::fill_bytes(q, raw(), 0, bytes()); });
-  if (device() == Device::cuda) {
-    Tensor host = full(shape_, value, dtype_);
-    return copy_from(host);
-  }
-  with_type(dtype_, [&]<class T>(T*) { std::fill_n(data<T>(), size(), static_cast<T>(value)); });
+  with_type(dtype_, [&]<class T>(T*) {
+    const auto element = static_cast<T>(value);
+    on_queue(device(), "fill", [&]<class Queue>(Queue& q) {
+      if constexpr (std::is_same_v<Queue, CpuQueue>)
+        std::fill_n(static_cast<T*>(raw()), size(), element);
+      else
+        memory::fill(q, raw(), &element, sizeof element, size());
+    });
+  });
 }
 
 }  // namespace ssn

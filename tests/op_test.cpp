@@ -2,9 +2,11 @@
 #include <optional>
 
 #include "autograd/var.h"
+#include "kernels/conv.h"
 #include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 #include "runtime/random.h"
+#include "tests/bf16_cases.h"
 #include "tests/cuda_on_host/schedules.h"
 #include "tests/op_case.h"
 
@@ -88,7 +90,8 @@ void expect_same_bits(const Outcome& a, const Outcome& b, const std::string& wha
     EXPECT_TRUE(same_bits(a.grads[i], b.grads[i])) << what << ": gradient " << i;
 }
 
-class Ops : public testing::TestWithParam<OpCase> {
+template <class Case>
+class Guarded : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override { violations_ = guard_storages(); }
   void TearDown() override {
@@ -98,6 +101,8 @@ class Ops : public testing::TestWithParam<OpCase> {
  private:
   std::size_t violations_ = 0;
 };
+
+class Ops : public Guarded<OpCase> {};
 
 TEST_P(Ops, reference) {
   const OpCase& c = GetParam();
@@ -193,6 +198,24 @@ TEST_P(Ops, cuda) {
   }
 }
 
+class HalfOps : public Guarded<HalfCase> {};
+
+TEST_P(HalfOps, cuda) {
+  const HalfCase& c = GetParam();
+  if (!c.cuda) GTEST_SKIP() << "has no CUDA kernel yet";
+  if (!available(Device::cuda))
+    GTEST_SKIP() << "no CUDA device, and the kernels do not run on the host in this build";
+  const auto first = run_half(c, DType::bf16, Device::cuda);
+  if (!c.library || kernels::conv_takes_bf16(cpu_queue()))
+    expect_close_as_bf16(first, run_half(c, DType::bf16, Device::cpu), c.name);
+  const auto again = [&] {
+    const auto second = run_half(c, DType::bf16, Device::cuda);
+    for (std::size_t i = 0; i < first.size(); ++i)
+      EXPECT_TRUE(same_bits(first[i], second[i])) << "again, or under another schedule: " << i;
+  };
+  cuda_on_host::every_schedule(again, build::exact_allocation ? 0 : 1);
+}
+
 std::vector<OpCase> all_cases() {
   std::vector<OpCase> all;
   for (const auto& cases :
@@ -203,8 +226,9 @@ std::vector<OpCase> all_cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Case, Ops, testing::ValuesIn(all_cases()),
-                         [](const testing::TestParamInfo<OpCase>& info) { return info.param.name; });
+const auto name_of_case = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Case, Ops, testing::ValuesIn(all_cases()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Case, HalfOps, testing::ValuesIn(half_cases()), name_of_case);
 
 }  // namespace
 

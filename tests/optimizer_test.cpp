@@ -13,13 +13,6 @@ namespace {
 
 using test::values_of;
 
-TEST(Clip, scales_what_is_longer) {
-  EXPECT_EQ(clip_scale(3, 0), 1);  // no clipping
-  EXPECT_EQ(clip_scale(0, 2), 1);
-  EXPECT_EQ(clip_scale(2, 2), 1);
-  EXPECT_EQ(clip_scale(8, 2), 0.25);
-}
-
 /// Two groups with a gap between, and one parameter that does not decay.
 struct TwoGroups {
   TwoGroups() {
@@ -42,6 +35,46 @@ TEST(Clip, the_norm_is_over_all_parameters_once) {
   EXPECT_TRUE(std::isnan(gradient_norm(t.parameters)));
   t.parameters.entry("c").leaf.grad_buffer().fill(HUGE_VAL);
   EXPECT_TRUE(std::isinf(gradient_norm(t.parameters)));
+}
+
+TEST(Clip, scales_what_is_longer) {
+  const auto moved = [](double clip, double scale) {
+    TwoGroups t;
+    const auto sgd = make_optimizer({.momentum = 0, .nesterov = false, .decay = 0}, t.parameters);
+    t.set_gradient(2);
+    sgd->begin_step(0.1, scale);
+    sgd->apply(t.parameters, {.clip = clip});
+    EXPECT_DOUBLE_EQ(sgd->norm(), clip > 0 ? scale * std::sqrt(6 * 4.0) : 0);
+    return 2 - values_of(t.parameters.entry("c").leaf.value())[0];
+  };
+  EXPECT_DOUBLE_EQ(moved(0, 1), 0.2);  // no clipping
+  EXPECT_DOUBLE_EQ(moved(5, 1), 0.2);
+  EXPECT_NEAR(moved(1, 1), 0.2 / std::sqrt(24.0), 1e-15);
+  EXPECT_NEAR(moved(1, 0.5), 0.2 / std::sqrt(24.0), 1e-15);
+}
+
+TEST(Optimizer, a_guarded_step_that_is_not_finite_changes_nothing) {
+  for (const std::string& name : names_of<OptimizerKind>()) {
+    TwoGroups t;
+    const auto optimizer = make_optimizer(usual_options(value_named<OptimizerKind>(name)), t.parameters);
+    MovingAverage average(0.9, t.parameters);
+    const Tensor before = t.parameters.values().clone(), state = optimizer->states()[0].values.clone();
+    for (const double wrong : {std::nan(""), HUGE_VAL}) {
+      t.set_gradient(1);
+      t.parameters.entry("b").leaf.grad_buffer().fill(wrong);
+      optimizer->begin_step(0.1);
+      optimizer->apply(t.parameters, {.finite = true});
+      average.update(t.parameters, *optimizer);
+      EXPECT_FALSE(std::isfinite(optimizer->norm()));
+      EXPECT_TRUE(test::same_bits(t.parameters.values(), before)) << name;
+      EXPECT_TRUE(test::same_bits(optimizer->states()[0].values, state)) << name;
+      EXPECT_TRUE(test::same_bits(average.values(), before)) << name;
+    }
+    t.set_gradient(1);
+    optimizer->begin_step(0.1);
+    optimizer->apply(t.parameters, {.finite = true});
+    EXPECT_FALSE(test::same_bits(t.parameters.values(), before)) << name;
+  }
 }
 
 TEST(Optimizer, gaps_stay_zero) {

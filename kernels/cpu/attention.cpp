@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/vector_math.h"
+#include "kernels/functors.h"
 #include "runtime/parallel.h"
 
 namespace ssn::kernels {

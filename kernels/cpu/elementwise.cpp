@@ -1,7 +1,6 @@
 #include "kernels/elementwise.h"
 
 #include "kernels/activation.h"
-#include "kernels/cpu/vector_math.h"
 #include "kernels/functors.h"
 #include "runtime/bf16.h"
 #include "runtime/parallel.h"
@@ -73,6 +72,12 @@ void add_forward(CpuQueue&, std::int64_t n, const T* a, const T* b, T* y) {
       n, y, [](W u, W v) { return u + v; }, a, b);
 }
 template <class T>
+void add_relu_forward(CpuQueue&, std::int64_t n, const T* a, const T* b, T* y) {
+  using W = Wider<T>;
+  map(
+      n, y, [](W u, W v) { return relu(u + v); }, a, b);
+}
+template <class T>
 void relu_forward(CpuQueue&, std::int64_t n, const T* x, T* y) {
   map(
       n, y, [](Wider<T> v) { return relu(v); }, x);
@@ -139,6 +144,7 @@ template void convert<float, bf16>(CpuQueue&, std::int64_t, const float*, bf16*)
 template void convert<bf16, float>(CpuQueue&, std::int64_t, const bf16*, float*);
 template void accumulate<bf16>(CpuQueue&, std::int64_t, const bf16*, bf16*);
 template void add_forward<bf16>(CpuQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
+template void add_relu_forward<bf16>(CpuQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
 template void relu_forward<bf16>(CpuQueue&, std::int64_t, const bf16*, bf16*);
 template void relu_backward<bf16>(CpuQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
 template void tanh_forward<bf16>(CpuQueue&, std::int64_t, const bf16*, bf16*);
@@ -151,7 +157,9 @@ template void accumulate<float>(CpuQueue&, std::int64_t, const float*, float*);
 template void accumulate<double>(CpuQueue&, std::int64_t, const double*, double*);
 template void add_forward<float>(CpuQueue&, std::int64_t, const float*, const float*, float*);
 template void add_forward<double>(CpuQueue&, std::int64_t, const double*, const double*, double*);
+template void add_relu_forward<float>(CpuQueue&, std::int64_t, const float*, const float*, float*);
 template void relu_forward<float>(CpuQueue&, std::int64_t, const float*, float*);
+template void add_relu_forward<double>(CpuQueue&, std::int64_t, const double*, const double*, double*);
 template void relu_forward<double>(CpuQueue&, std::int64_t, const double*, double*);
 template void relu_backward<float>(CpuQueue&, std::int64_t, const float*, const float*, float*);
 template void relu_backward<double>(CpuQueue&, std::int64_t, const double*, const double*, double*);

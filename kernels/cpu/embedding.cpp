@@ -28,6 +28,10 @@ void embedding_backward(CpuQueue&, std::int64_t count, std::int64_t, std::int64_
   });
 }
 
+void places(CpuQueue&, std::int64_t count, std::int64_t length, std::int32_t* ids) {
+  for (std::int64_t i = 0; i < count; ++i) ids[i] = static_cast<std::int32_t>(i % length);
+}
+
 template void embedding_forward<bf16>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, const bf16*,
                                       const std::int32_t*, bf16*);
 template void embedding_backward<bf16>(CpuQueue&, std::int64_t, std::int64_t, std::int64_t, const bf16*,

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/vector_math.h"
+#include "kernels/functors.h"
 #include "runtime/parallel.h"
 
 namespace ssn::kernels {

@@ -1,13 +1,17 @@
 #include "kernels/optimizer.h"
 
+#include <atomic>
+
 #include "kernels/optimizer_terms.h"
 #include "runtime/parallel.h"
 
 namespace ssn::kernels {
 namespace {
 
-template <class T, class Rule, class... S>
-void update(std::int64_t n, const Rule& rule, const T* g, T* theta, S*... states) {
+template <class T, class Rule, class Rates, class... S>
+void update(std::int64_t n, const Rates& rates, const StepValues* step, const T* g, T* theta, S*... states) {
+  if (!counts(*step)) return;
+  const Rule rule(rates, *step);
   parallel_for(n, 8192, [&](std::int64_t begin, std::int64_t end) {
     const Rule local = rule;
 #pragma omp simd
@@ -49,34 +53,40 @@ void lamb_moments(std::int64_t n, const LambRule<T>& rule, const T* g, T* m, T* 
 
 }  // namespace
 
-template <class T>
-void sgd(CpuQueue&, std::int64_t n, const SgdStep& step, const T* g, T* velocity, T* theta) {
-  update(n, SgdRule<T>(step), g, theta, velocity);
+void set_step(CpuQueue&, const StepValues& values, StepValues* step) {
+  *step = values;
 }
 
 template <class T>
-void adam(CpuQueue&, std::int64_t n, const AdamStep& step, const T* g, T* m, T* v, T* theta) {
-  update(n, AdamRule<T>(step), g, theta, m, v);
+void sgd(CpuQueue&, std::int64_t n, const SgdRates& rates, const StepValues* step, const T* g, T* velocity,
+         T* theta) {
+  update<T, SgdRule<T>>(n, rates, step, g, theta, velocity);
 }
 
 template <class T>
-void rmsprop(CpuQueue&, std::int64_t n, const RmsPropStep& step, const T* g, T* square, T* velocity,
-             T* theta) {
-  update(n, RmsPropRule<T>(step), g, theta, square, velocity);
+void adam(CpuQueue&, std::int64_t n, const AdamRates& rates, const StepValues* step, const T* g, T* m, T* v,
+          T* theta) {
+  update<T, AdamRule<T>>(n, rates, step, g, theta, m, v);
 }
 
 template <class T>
-void move_average(CpuQueue&, std::int64_t n, double decay, const T* x, T* average) {
-  update(n, AverageRule<T>{T(1 - decay)}, x, average);
+void rmsprop(CpuQueue&, std::int64_t n, const RmsPropRates& rates, const StepValues* step, const T* g,
+             T* square, T* velocity, T* theta) {
+  update<T, RmsPropRule<T>>(n, rates, step, g, theta, square, velocity);
 }
 
 template <class T>
-void lamb(CpuQueue&, const LambLayout& l, const AdamStep& step, const T* g, T* m, T* v, T* theta,
-          double* workspace) {
-  const LambRule<T> all(step);
+void move_average(CpuQueue&, std::int64_t n, double decay, const StepValues* step, const T* x, T* average) {
+  update<T, AverageRule<T>>(n, decay, step, x, average);
+}
+
+template <class T>
+void lamb(CpuQueue&, const LambLayout& l, const AdamRates& rates, const StepValues* step, const T* g, T* m,
+          T* v, T* theta, double* workspace) {
+  if (!counts(*step)) return;
   const auto each_chunk = [&](auto&& f) {
     parallel_for(l.chunks, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t c = begin; c < end; ++c) f(c, l.chunk[c], all.of(l.chunk[c]));
+      for (std::int64_t c = begin; c < end; ++c) f(c, l.chunk[c], LambRule<T>(rates, *step, l.chunk[c]));
     });
   };
   double *const sums = workspace, *const ratios = workspace + 2 * l.chunks;
@@ -93,7 +103,7 @@ void lamb(CpuQueue&, const LambLayout& l, const AdamStep& step, const T* g, T* m
     ratios[t] = trust_ratio(tensor[0], tensor[1]);
   }
   each_chunk([&](std::int64_t, const LambChunk& chunk, const LambRule<T>& rule) {
-    const T factor = T(-step.lr * ratios[chunk.tensor]);
+    const T factor = T(-step->lr * ratios[chunk.tensor]);
     const LambRule<T> local = rule;
 #pragma omp simd
     for (std::int64_t i = chunk.first; i < chunk.first + chunk.size; ++i)
@@ -110,22 +120,47 @@ void sum_of_squares(CpuQueue&, std::int64_t n, const T* x, double* sum, double* 
   for (std::int64_t c = 0; c < squares_workspace(n); ++c) *sum += workspace[c];
 }
 
-template void sgd<float>(CpuQueue&, std::int64_t, const SgdStep&, const float*, float*, float*);
-template void adam<float>(CpuQueue&, std::int64_t, const AdamStep&, const float*, float*, float*, float*);
-template void rmsprop<float>(CpuQueue&, std::int64_t, const RmsPropStep&, const float*, float*, float*,
-                             float*);
-template void lamb<float>(CpuQueue&, const LambLayout&, const AdamStep&, const float*, float*, float*, float*,
-                          double*);
-template void move_average<float>(CpuQueue&, std::int64_t, double, const float*, float*);
+void clip(CpuQueue&, double most, const double* squares, StepValues* step) {
+  clip_step(most, *squares, *step);
+}
+
+template <class T>
+void find_not_finite(CpuQueue&, std::int64_t n, const T* x, std::int64_t first, std::int64_t* found) {
+  parallel_chunks(n, kSquaresChunk, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+    T zero = 0;  // NaN if an element is not finite
+#pragma omp simd reduction(+ : zero)
+    for (std::int64_t i = begin; i < end; ++i) zero += 0 * x[i];
+    if (zero == 0) return;
+    const T* at = std::find_if(x + begin, x + end, [](T v) { return !std::isfinite(v); });
+    const std::atomic_ref<std::int64_t> least(*found);
+    std::int64_t before = least;
+    while (first + (at - x) < before && !least.compare_exchange_weak(before, first + (at - x))) {
+    }
+  });
+}
+
+template void sgd<float>(CpuQueue&, std::int64_t, const SgdRates&, const StepValues*, const float*, float*,
+                         float*);
+template void adam<float>(CpuQueue&, std::int64_t, const AdamRates&, const StepValues*, const float*, float*,
+                          float*, float*);
+template void rmsprop<float>(CpuQueue&, std::int64_t, const RmsPropRates&, const StepValues*, const float*,
+                             float*, float*, float*);
+template void lamb<float>(CpuQueue&, const LambLayout&, const AdamRates&, const StepValues*, const float*,
+                          float*, float*, float*, double*);
+template void move_average<float>(CpuQueue&, std::int64_t, double, const StepValues*, const float*, float*);
 template void sum_of_squares<float>(CpuQueue&, std::int64_t, const float*, double*, double*);
-template void sgd<double>(CpuQueue&, std::int64_t, const SgdStep&, const double*, double*, double*);
-template void adam<double>(CpuQueue&, std::int64_t, const AdamStep&, const double*, double*, double*,
-                           double*);
-template void rmsprop<double>(CpuQueue&, std::int64_t, const RmsPropStep&, const double*, double*, double*,
-                              double*);
-template void lamb<double>(CpuQueue&, const LambLayout&, const AdamStep&, const double*, double*, double*,
-                           double*, double*);
-template void move_average<double>(CpuQueue&, std::int64_t, double, const double*, double*);
+template void find_not_finite<float>(CpuQueue&, std::int64_t, const float*, std::int64_t, std::int64_t*);
+template void sgd<double>(CpuQueue&, std::int64_t, const SgdRates&, const StepValues*, const double*, double*,
+                          double*);
+template void adam<double>(CpuQueue&, std::int64_t, const AdamRates&, const StepValues*, const double*,
+                           double*, double*, double*);
+template void rmsprop<double>(CpuQueue&, std::int64_t, const RmsPropRates&, const StepValues*, const double*,
+                              double*, double*, double*);
+template void lamb<double>(CpuQueue&, const LambLayout&, const AdamRates&, const StepValues*, const double*,
+                           double*, double*, double*, double*);
+template void move_average<double>(CpuQueue&, std::int64_t, double, const StepValues*, const double*,
+                                   double*);
 template void sum_of_squares<double>(CpuQueue&, std::int64_t, const double*, double*, double*);
+template void find_not_finite<double>(CpuQueue&, std::int64_t, const double*, std::int64_t, std::int64_t*);
 
 }  // namespace ssn::kernels

@@ -1,8 +1,8 @@
 #pragma once
-#include "runtime/cuda/launch.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/reduce.h"
+#include "runtime/cuda/launch.cuh"
 
 // Kernels over (rows, cols) matrices in which a thread keeps to one pack of columns: what belongs to the
 // columns stays in registers, and neighbouring threads read neighbouring addresses whatever the number of
@@ -64,8 +64,8 @@ struct ColumnThread {
 /// The sum of `value` over the threads of a block that share threadIdx.x, in a fixed order; every thread gets
 /// it. All threads of the block must call it.
 template <class T, int V>
-__device__ Pack<T, V> column_reduce(const Pack<T, V>& value) {
-  __shared__ Pack<T, V> sums[kColumnThreads];
+__device__ Values<T, V> column_reduce(const Values<T, V>& value) {
+  __shared__ Values<T, V> sums[kColumnThreads];
   const int at = threadIdx.y * blockDim.x + threadIdx.x;
   sums[at] = value;
   int height = blockDim.y;
@@ -79,7 +79,7 @@ __device__ Pack<T, V> column_reduce(const Pack<T, V>& value) {
     height = half;
     __syncthreads();
   }
-  const Pack<T, V> total = sums[threadIdx.x];
+  const Values<T, V> total = sums[threadIdx.x];
   __syncthreads();  // the next call writes `sums` again
   return total;
 }

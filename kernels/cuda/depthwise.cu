@@ -112,10 +112,10 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocks)
   for (int t = 0; t < kTaps; ++t) {
 #pragma unroll
     for (int e = 0; e < V; e += kEach) {
-      Pack<W, kEach> part;
+      kernels::Values<W, kEach> part;
 #pragma unroll
       for (int k = 0; k < kEach; ++k) part[k] = sums[t][e + k];
-      const Pack<W, kEach> total = column_reduce(part);
+      const kernels::Values<W, kEach> total = column_reduce(part);
       if (threadIdx.y > 0 || !thread.active() || first + t >= cols.taps) continue;
 #pragma unroll
       for (int k = 0; k < kEach; ++k)

@@ -12,13 +12,13 @@ constexpr int kThreads = 256;
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(std::int64_t n, Random random, std::int64_t first, std::int64_t unit,
-                   std::uint32_t threshold, T scale, const T* x, T* y) {
+                   std::uint32_t threshold, Wider<T> scale, const T* x, T* y) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, packs = n / V;
   const std::uint64_t seed = random.seed(), stream = random.stream();
   PhiloxDraw draw{};
   std::int64_t drawn = -1;
   const auto kept = [&](std::int64_t i) {
-    const std::int64_t u = (first + i) / unit;
+    const std::int64_t u = unit == 1 ? first + i : (first + i) / unit;
     if (u / 4 != drawn) {
       drawn = u / 4;
       draw = philox(seed, stream, static_cast<std::uint64_t>(drawn));
@@ -27,12 +27,12 @@ __global__ void __launch_bounds__(kThreads)
     return (u % 4 < 2 ? low : high) >= threshold;
   };
   if (thread < packs) {
-    Pack<T, V> v = Pack<T, V>::load(x + thread * V);
+    auto v = Values<Wider<T>, V>::load(x + thread * V);
 #pragma unroll
     for (int k = 0; k < V; ++k) v[k] = kept_if(kept(thread * V + k), v[k] * scale);
     v.store(y + thread * V);
   } else if (const std::int64_t at = packs * V + (thread - packs); at < n) {
-    y[at] = kept_if(kept(at), x[at] * scale);
+    store(y[at], kept_if(kept(at), x[at] * scale));
   }
 }
 
@@ -51,6 +51,7 @@ void dropout(CudaQueue& q, std::int64_t n, const DropoutRule& rule, const T* x, 
       x, y);
 }
 
+template void dropout<bf16>(CudaQueue&, std::int64_t, const DropoutRule&, const bf16*, bf16*);
 template void dropout<float>(CudaQueue&, std::int64_t, const DropoutRule&, const float*, float*);
 template void dropout<double>(CudaQueue&, std::int64_t, const DropoutRule&, const double*, double*);
 

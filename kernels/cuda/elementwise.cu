@@ -9,6 +9,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
+struct AddRelu {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return relu(a + b);
+  }
+};
 struct ReluForward {
   template <class T>
   __device__ T operator()(T x) const {
@@ -58,10 +64,6 @@ struct SiluBackward {
     return silu_gradient(x, gy);
   }
 };
-template <class T>
-__device__ T normal_below(T z) {
-  return T(0.5) * erfc(T(-0.70710678118654752440) * z);
-}
 struct BiasForward {
   template <class T>
   __device__ T operator()(T b, T x) const {
@@ -71,7 +73,7 @@ struct BiasForward {
 struct GeluForward {
   template <class T>
   __device__ T operator()(T z) const {
-    return z * normal_below(z);
+    return z * normal_at(z).below;
   }
   template <class T>
   __device__ T operator()(T b, T x) const {
@@ -81,8 +83,8 @@ struct GeluForward {
 struct GeluGradient {
   template <class T>
   __device__ T at(T z, T gy) const {
-    const T density = T(0.39894228040143267794) * exp(T(-0.5) * z * z);
-    return gy * std::fma(z, density, normal_below(z));
+    const Normal<T> n = normal_at(z);
+    return gy * std::fma(z, n.density, n.below);
   }
   template <class T>
   __device__ T operator()(T z, T gy) const {
@@ -93,6 +95,9 @@ struct GeluGradient {
     return at(x + b, gy);
   }
 };
+struct Same {
+  __device__ float operator()(float x) const { return x; }
+};
 
 /// y = f(a...), element by element. A thread owns one pack, or one of the elements behind the last full pack.
 template <class T, int V, class F, class... A>
@@ -100,21 +105,22 @@ __global__ void __launch_bounds__(kThreads) map_kernel(std::int64_t n, T* y, F f
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, packs = n / V;
   if (i < packs) {
     const std::int64_t at = i * V;
-    [&](const Pack<A, V>&... in) {
-      Pack<T, V> out;
+    [&](const Values<Wider<A>, V>&... in) {
+      Values<Wider<T>, V> out;
 #pragma unroll
       for (int k = 0; k < V; ++k) out[k] = f(in[k]...);
       out.store(y + at);
-    }(Pack<A, V>::load(a + at)...);
+    }(Values<Wider<A>, V>::load(a + at)...);
   } else if (const std::int64_t at = packs * V + (i - packs); at < n) {
-    y[at] = f(a[at]...);
+    store(y[at], f(Wider<A>(a[at])...));
   }
 }
 
 template <class T, class F, class... A>
 void map(CudaQueue& q, Where where, std::int64_t n, T* y, F f, const A*... a) {
   if (n == 0) return;
-  with_pack<T>(
+  using Narrowest = std::conditional_t<(std::is_same_v<A, bf16> || ...), bf16, T>;
+  with_pack<Narrowest>(
       0,
       [&](auto v) {
         launch(q, where, map_kernel<T, v.value, F, A...>, blocks_for(n / v.value + n % v.value, kThreads),
@@ -127,24 +133,24 @@ void map(CudaQueue& q, Where where, std::int64_t n, T* y, F f, const A*... a) {
 /// chunk.
 template <class T, int V, class F, class... A>
 __global__ void __launch_bounds__(kColumnThreads)
-    bias_kernel(std::int64_t rows, std::int64_t cols, std::int64_t chunk, T* y, F f, const T* bias,
+    bias_kernel(std::int64_t rows, std::int64_t cols, std::int64_t chunk, T* y, F f, const Wider<T>* bias,
                 const A*... a) {
   const ColumnThread<V> thread(rows, cols, chunk);
   if (!thread.active()) return;
-  const Pack<T, V> b = Pack<T, V>::load(bias + thread.column);
+  const auto b = Values<Wider<T>, V>::load(bias + thread.column);
   thread.each([&](std::int64_t at) {
-    [&](const Pack<A, V>&... in) {
-      Pack<T, V> out;
+    [&](const Values<Wider<A>, V>&... in) {
+      Values<Wider<T>, V> out;
 #pragma unroll
       for (int k = 0; k < V; ++k) out[k] = f(b[k], in[k]...);
       out.store(y + at);
-    }(Pack<A, V>::load(a + at)...);
+    }(Values<Wider<A>, V>::load(a + at)...);
   });
 }
 
 template <class T, class F, class... A>
-void map_with_bias(CudaQueue& q, Where where, std::int64_t rows, std::int64_t cols, T* y, F f, const T* bias,
-                   const A*... a) {
+void map_with_bias(CudaQueue& q, Where where, std::int64_t rows, std::int64_t cols, T* y, F f,
+                   const Wider<T>* bias, const A*... a) {
   if (rows * cols == 0) return;
   with_pack<T>(
       cols,
@@ -162,9 +168,17 @@ template <class T>
 void accumulate(CudaQueue& q, std::int64_t n, const T* x, T* y) {
   map(q, "accumulate", n, y, Sum{}, static_cast<const T*>(y), x);
 }
+template <class From, class To>
+void convert(CudaQueue& q, std::int64_t n, const From* x, To* y) {
+  map(q, "convert", n, y, Same{}, x);
+}
 template <class T>
 void add_forward(CudaQueue& q, std::int64_t n, const T* a, const T* b, T* y) {
   map(q, "add_forward", n, y, Sum{}, a, b);
+}
+template <class T>
+void add_relu_forward(CudaQueue& q, std::int64_t n, const T* a, const T* b, T* y) {
+  map(q, "add_relu_forward", n, y, AddRelu{}, a, b);
 }
 template <class T>
 void relu_forward(CudaQueue& q, std::int64_t n, const T* x, T* y) {
@@ -199,30 +213,47 @@ void silu_backward(CudaQueue& q, std::int64_t n, const T* x, const T* gy, T* gx)
   map(q, "silu_backward", n, gx, SiluBackward{}, x, gy);
 }
 template <class T>
-void bias_forward(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
+void bias_forward(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias,
+                  T* y) {
   map_with_bias(q, "bias_forward", rows, cols, y, BiasForward{}, bias, x);
 }
 template <class T>
-void gelu_forward(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, T* y) {
+void gelu_forward(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias,
+                  T* y) {
   if (bias)
     map_with_bias(q, "gelu_forward", rows, cols, y, GeluForward{}, bias, x);
   else
     map(q, "gelu_forward", rows * cols, y, GeluForward{}, x);
 }
 template <class T>
-void gelu_backward(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, const T* bias, const T* gy,
-                   T* gx) {
+void gelu_backward(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, const Wider<T>* bias,
+                   const T* gy, T* gx) {
   if (bias)
     map_with_bias(q, "gelu_backward", rows, cols, gx, GeluGradient{}, bias, x, gy);
   else
     map(q, "gelu_backward", rows * cols, gx, GeluGradient{}, x, gy);
 }
 
+template void convert<float, bf16>(CudaQueue&, std::int64_t, const float*, bf16*);
+template void convert<bf16, float>(CudaQueue&, std::int64_t, const bf16*, float*);
+template void accumulate<bf16>(CudaQueue&, std::int64_t, const bf16*, bf16*);
+template void add_forward<bf16>(CudaQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
+template void add_relu_forward<bf16>(CudaQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
+template void relu_forward<bf16>(CudaQueue&, std::int64_t, const bf16*, bf16*);
+template void relu_backward<bf16>(CudaQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
+template void tanh_forward<bf16>(CudaQueue&, std::int64_t, const bf16*, bf16*);
+template void tanh_backward<bf16>(CudaQueue&, std::int64_t, const bf16*, const bf16*, bf16*);
+template void bias_forward<bf16>(CudaQueue&, std::int64_t, std::int64_t, const bf16*, const float*, bf16*);
+template void gelu_forward<bf16>(CudaQueue&, std::int64_t, std::int64_t, const bf16*, const float*, bf16*);
+template void gelu_backward<bf16>(CudaQueue&, std::int64_t, std::int64_t, const bf16*, const float*,
+                                  const bf16*, bf16*);
 template void accumulate<float>(CudaQueue&, std::int64_t, const float*, float*);
 template void accumulate<double>(CudaQueue&, std::int64_t, const double*, double*);
 template void add_forward<float>(CudaQueue&, std::int64_t, const float*, const float*, float*);
 template void add_forward<double>(CudaQueue&, std::int64_t, const double*, const double*, double*);
+template void add_relu_forward<float>(CudaQueue&, std::int64_t, const float*, const float*, float*);
 template void relu_forward<float>(CudaQueue&, std::int64_t, const float*, float*);
+template void add_relu_forward<double>(CudaQueue&, std::int64_t, const double*, const double*, double*);
 template void relu_forward<double>(CudaQueue&, std::int64_t, const double*, double*);
 template void relu_backward<float>(CudaQueue&, std::int64_t, const float*, const float*, float*);
 template void relu_backward<double>(CudaQueue&, std::int64_t, const double*, const double*, double*);

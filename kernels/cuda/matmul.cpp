@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/elementwise.h"
 #include "runtime/cuda/cublas_check.h"
 #include "runtime/cuda/launch.cuh"
 
@@ -167,7 +168,7 @@ const void* ready_bias(CudaQueue& q, const Matmul<T, C>& p, void* place) {
                                cudaMemcpyDeviceToDevice, q.stream),
                kWhere);
   else
-    fail(kWhere, "a bias beside bf16 is not served on CUDA yet: use --precision f32");
+    convert(q, p.s.n, p.bias, static_cast<C*>(place));
   return place;
 }
 

@@ -11,13 +11,13 @@ namespace {
 /// What normalise() needs, for a thread's columns.
 template <class T, int V>
 struct Channels {
-  Pack<T, V> mean, scale, bias;
+  Values<T, V> mean, scale, bias;
 
   __device__ Channels(std::int64_t column, T eps, const T* m, const T* var, const T* gain, const T* b)
-      : mean(Pack<T, V>::load(m + column)),
-        scale(Pack<T, V>::load(gain + column)),
-        bias(Pack<T, V>::load(b + column)) {
-    const Pack<T, V> v = Pack<T, V>::load(var + column);
+      : mean(Values<T, V>::load(m + column)),
+        scale(Values<T, V>::load(gain + column)),
+        bias(Values<T, V>::load(b + column)) {
+    const auto v = Values<T, V>::load(var + column);
 #pragma unroll
     for (int i = 0; i < V; ++i) scale[i] /= sqrt(v[i] + eps);
   }
@@ -31,38 +31,41 @@ struct Channels {
 template <class T, int V>
 __global__ void __launch_bounds__(kColumnThreads)
     chunk_statistics_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, const T* x,
-                            T* parts) {
+                            Wider<T>* parts) {
+  using W = Wider<T>;
   const ColumnThread<V> thread(rows, channels, chunk);
-  Pack<T, V> sum = Pack<T, V>::filled(0), squares = Pack<T, V>::filled(0);
+  auto sum = Values<W, V>::filled(0), squares = Values<W, V>::filled(0);
   thread.each([&](std::int64_t at) {
-    const Pack<T, V> v = Pack<T, V>::load(x + at);
+    const auto v = Values<W, V>::load(x + at);
 #pragma unroll
     for (int i = 0; i < V; ++i) sum[i] += v[i];
   });
-  Pack<T, V> mean = column_reduce(sum);
+  Values<W, V> mean = column_reduce(sum);
 #pragma unroll
-  for (int i = 0; i < V; ++i) mean[i] /= static_cast<T>(thread.end - thread.begin);
+  for (int i = 0; i < V; ++i) mean[i] /= static_cast<W>(thread.end - thread.begin);
   thread.each([&](std::int64_t at) {
-    const Pack<T, V> v = Pack<T, V>::load(x + at);
+    const auto v = Values<W, V>::load(x + at);
 #pragma unroll
     for (int i = 0; i < V; ++i) squares[i] = std::fma(v[i] - mean[i], v[i] - mean[i], squares[i]);
   });
-  const Pack<T, V> total = column_reduce(squares);
+  const Values<W, V> total = column_reduce(squares);
   if (threadIdx.y > 0 || !thread.active()) return;
-  T* to = parts + 2 * blockIdx.x * channels + thread.column;
+  W* const to = parts + 2 * blockIdx.x * channels + thread.column;
   mean.store(to);
   total.store(to + channels);
 }
 
 template <class T, int V, Activation kActivation>
 __global__ void __launch_bounds__(kColumnThreads)
-    normalise_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, T eps, const T* x,
-                     const T* mean, const T* var, const T* gain, const T* bias, T* y, std::int64_t stride) {
+    normalise_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, Wider<T> eps, const T* x,
+                     const Wider<T>* mean, const Wider<T>* var, const Wider<T>* gain, const Wider<T>* bias,
+                     T* y, std::int64_t stride) {
+  using W = Wider<T>;
   const ColumnThread<V> thread(rows, channels, chunk);
   if (!thread.active()) return;
-  const Channels<T, V> c(thread.column, eps, mean, var, gain, bias);
+  const Channels<W, V> c(thread.column, eps, mean, var, gain, bias);
   thread.each_row([&](std::int64_t row) {
-    Pack<T, V> v = Pack<T, V>::load(x + thread.at(row));
+    auto v = Values<W, V>::load(x + thread.at(row));
 #pragma unroll
     for (int i = 0; i < V; ++i)
       v[i] = activate<kActivation>(normalise(v[i], c.mean[i], c.scale[i], c.bias[i]));
@@ -74,29 +77,30 @@ __global__ void __launch_bounds__(kColumnThreads)
 /// activation.
 template <class T, int V, Activation kActivation>
 __global__ void __launch_bounds__(kColumnThreads)
-    chunk_gradients_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, T eps, const T* x,
-                           const T* mean, const T* var, const T* gain, const T* bias, const T* gy,
-                           std::int64_t stride, T* parts) {
+    chunk_gradients_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, Wider<T> eps,
+                           const T* x, const Wider<T>* mean, const Wider<T>* var, const Wider<T>* gain,
+                           const Wider<T>* bias, const T* gy, std::int64_t stride, Wider<T>* parts) {
+  using W = Wider<T>;
   const ColumnThread<V> thread(rows, channels, chunk);
-  Pack<T, V> sum = Pack<T, V>::filled(0), dot = Pack<T, V>::filled(0);
+  auto sum = Values<W, V>::filled(0), dot = Values<W, V>::filled(0);
   if (thread.active()) {
-    const Channels<T, V> c(thread.column, eps, mean, var, gain, bias);
+    const Channels<W, V> c(thread.column, eps, mean, var, gain, bias);
     thread.each_row([&](std::int64_t row) {
-      const Pack<T, V> v = Pack<T, V>::load(x + thread.at(row));
-      const Pack<T, V> g = Pack<T, V>::load(gy + row * stride + thread.column);
+      const auto v = Values<W, V>::load(x + thread.at(row));
+      const auto g = Values<W, V>::load(gy + row * stride + thread.column);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        const T z = normalise(v[i], c.mean[i], c.scale[i], c.bias[i]);
-        const T gz = activation_gradient<kActivation>(z, g[i]);
+        const W z = normalise(v[i], c.mean[i], c.scale[i], c.bias[i]);
+        const W gz = activation_gradient<kActivation>(z, g[i]);
         sum[i] += gz;
         dot[i] = std::fma(gz, v[i] - c.mean[i], dot[i]);
       }
     });
   }
-  const Pack<T, V> all = column_reduce(sum);
-  const Pack<T, V> all_dot = column_reduce(dot);
+  const Values<W, V> all = column_reduce(sum);
+  const Values<W, V> all_dot = column_reduce(dot);
   if (threadIdx.y > 0 || !thread.active()) return;
-  T* to = parts + 2 * blockIdx.x * channels + thread.column;
+  W* const to = parts + 2 * blockIdx.x * channels + thread.column;
   all.store(to);
   all_dot.store(to + channels);
 }
@@ -104,24 +108,26 @@ __global__ void __launch_bounds__(kColumnThreads)
 /// gx, from each channel's gz_mean and slope (see normalise_gradient).
 template <class T, int V, Activation kActivation, bool kAdd>
 __global__ void __launch_bounds__(kColumnThreads, 2)
-    input_gradient_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, T eps, const T* x,
-                          const T* mean, const T* var, const T* gain, const T* bias, const T* gy,
-                          std::int64_t stride, const T* gz_mean, const T* slope, T* gx) {
+    input_gradient_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, Wider<T> eps,
+                          const T* x, const Wider<T>* mean, const Wider<T>* var, const Wider<T>* gain,
+                          const Wider<T>* bias, const T* gy, std::int64_t stride, const Wider<T>* gz_mean,
+                          const Wider<T>* slope, T* gx) {
+  using W = Wider<T>;
   const ColumnThread<V> thread(rows, channels, chunk);
   if (!thread.active()) return;
-  const Channels<T, V> c(thread.column, eps, mean, var, gain, bias);
-  const Pack<T, V> gz_means = Pack<T, V>::load(gz_mean + thread.column);
-  const Pack<T, V> slopes = Pack<T, V>::load(slope + thread.column);
+  const Channels<W, V> c(thread.column, eps, mean, var, gain, bias);
+  const auto gz_means = Values<W, V>::load(gz_mean + thread.column);
+  const auto slopes = Values<W, V>::load(slope + thread.column);
   thread.each_row([&](std::int64_t row) {
     const std::int64_t at = thread.at(row);
-    const Pack<T, V> v = Pack<T, V>::load(x + at);
-    const Pack<T, V> g = Pack<T, V>::load(gy + row * stride + thread.column);
-    Pack<T, V> out = kAdd ? Pack<T, V>::load(gx + at) : Pack<T, V>::filled(0);
+    const auto v = Values<W, V>::load(x + at);
+    const auto g = Values<W, V>::load(gy + row * stride + thread.column);
+    auto out = kAdd ? Values<W, V>::load(gx + at) : Values<W, V>::filled(0);
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const T z = normalise(v[i], c.mean[i], c.scale[i], c.bias[i]);
-      const T gz = activation_gradient<kActivation>(z, g[i]);
-      const T result = normalise_gradient(gz, gz_means[i], v[i] - c.mean[i], slopes[i], c.scale[i]);
+      const W z = normalise(v[i], c.mean[i], c.scale[i], c.bias[i]);
+      const W gz = activation_gradient<kActivation>(z, g[i]);
+      const W result = normalise_gradient(gz, gz_means[i], v[i] - c.mean[i], slopes[i], c.scale[i]);
       out[i] = kAdd ? out[i] + result : result;
     }
     out.store(gx + at);
@@ -130,20 +136,6 @@ __global__ void __launch_bounds__(kColumnThreads, 2)
 
 // In the merging kernels a block owns kWarp channels; warp w of its kMergeWarps takes the chunks w,
 // w + kMergeWarps, ... of each.
-constexpr int kMergeWarps = 32, kMergeThreads = kWarp * kMergeWarps;
-
-/// The sum of `value` over the warps of a block, in their order; every thread gets that of its lane. All
-/// threads of the block must call it.
-__device__ double sum_over_warps(double value) {
-  __shared__ double values[kMergeWarps][kWarp];
-  const int lane = threadIdx.x % kWarp;
-  values[threadIdx.x / kWarp][lane] = value;
-  __syncthreads();
-  double sum = 0;
-  for (int w = 0; w < kMergeWarps; ++w) sum += values[w][lane];
-  __syncthreads();  // the next call writes `values` again
-  return sum;
-}
 
 /// f(chunk, address of its first part of the channel) for the thread's chunks.
 template <class T, class F>
@@ -209,8 +201,8 @@ __global__ void __launch_bounds__(kColumnThreads)
 }  // namespace
 
 template <class T>
-void batch_norm_statistics(CudaQueue& q, std::int64_t rows, std::int64_t channels, const T* x, T* mean,
-                           T* var, T* workspace) {
+void batch_norm_statistics(CudaQueue& q, std::int64_t rows, std::int64_t channels, const T* x, Wider<T>* mean,
+                           Wider<T>* var, Wider<T>* workspace) {
   if (channels == 0) return;
   const Where where = "batch_norm_statistics";
   const std::int64_t chunk = chunk_rows(channels), chunks = chunk_count(rows, channels);
@@ -222,8 +214,8 @@ void batch_norm_statistics(CudaQueue& q, std::int64_t rows, std::int64_t channel
                workspace);
       },
       x, workspace);
-  launch(q, where, merge_statistics_kernel<T>, blocks_for(channels, kWarp), kMergeThreads, 0, rows, channels,
-         chunk, chunks, workspace, mean, var);
+  launch(q, where, merge_statistics_kernel<Wider<T>>, blocks_for(channels, kWarp), kMergeThreads, 0, rows,
+         channels, chunk, chunks, workspace, mean, var);
 }
 
 template <class T>
@@ -237,8 +229,8 @@ void batch_norm_update(CudaQueue& q, std::int64_t rows, std::int64_t channels, d
 
 template <class T>
 void batch_norm_forward(CudaQueue& q, std::int64_t rows, std::int64_t channels, double eps,
-                        Activation activation, const T* x, const T* mean, const T* var, const T* gain,
-                        const T* bias, T* y, std::int64_t stride) {
+                        Activation activation, const T* x, const Wider<T>* mean, const Wider<T>* var,
+                        const Wider<T>* gain, const Wider<T>* bias, T* y, std::int64_t stride) {
   if (rows * channels == 0) return;
   const auto run = [&](auto v, auto act) {
     const ColumnLaunch l(chunk_count(rows, channels), channels / v.value);
@@ -253,20 +245,20 @@ void batch_norm_forward(CudaQueue& q, std::int64_t rows, std::int64_t channels, 
 
 template <class T>
 void batch_norm_backward(CudaQueue& q, std::int64_t rows, std::int64_t channels, double eps,
-                         Activation activation, bool batch_statistics, const T* x, const T* mean,
-                         const T* var, const T* gain, const T* bias, const T* gy, std::int64_t stride,
-                         const NormGradients<T>& out, T* workspace) {
+                         Activation activation, bool batch_statistics, const T* x, const Wider<T>* mean,
+                         const Wider<T>* var, const Wider<T>* gain, const Wider<T>* bias, const T* gy,
+                         std::int64_t stride, const NormGradients<T>& out, Wider<T>* workspace) {
   if (rows * channels == 0) return;
   const Where where = "batch_norm_backward";
   const std::int64_t chunk = chunk_rows(channels), chunks = chunk_count(rows, channels);
-  T* const gz_mean = workspace + 2 * chunks * channels;
-  T* const slope = gz_mean + channels;
+  Wider<T>* const gz_mean = workspace + 2 * chunks * channels;
+  Wider<T>* const slope = gz_mean + channels;
   const auto run = [&](auto v, auto act) {
     const ColumnLaunch l(chunks, channels / v.value);
     launch(q, where, chunk_gradients_kernel<T, v.value, act.value>, l.grid, l.block, 0, rows, channels, chunk,
            eps, x, mean, var, gain, bias, gy, stride, workspace);
-    launch(q, where, merge_gradients_kernel<T>, blocks_for(channels, kWarp), kMergeThreads, 0, rows, channels,
-           chunks, eps, batch_statistics, workspace, var, out.ggain, out.gbias, gz_mean, slope);
+    launch(q, where, merge_gradients_kernel<Wider<T>>, blocks_for(channels, kWarp), kMergeThreads, 0, rows,
+           channels, chunks, eps, batch_statistics, workspace, var, out.ggain, out.gbias, gz_mean, slope);
     if (!out.gx) return;
     launch(q, where,
            out.add_gx ? input_gradient_kernel<T, v.value, act.value, true>
@@ -280,6 +272,14 @@ void batch_norm_backward(CudaQueue& q, std::int64_t rows, std::int64_t channels,
       gy, workspace, out.gx);
 }
 
+template void batch_norm_statistics<bf16>(CudaQueue&, std::int64_t, std::int64_t, const bf16*, float*, float*,
+                                          float*);
+template void batch_norm_forward<bf16>(CudaQueue&, std::int64_t, std::int64_t, double, Activation,
+                                       const bf16*, const float*, const float*, const float*, const float*,
+                                       bf16*, std::int64_t);
+template void batch_norm_backward<bf16>(CudaQueue&, std::int64_t, std::int64_t, double, Activation, bool,
+                                        const bf16*, const float*, const float*, const float*, const float*,
+                                        const bf16*, std::int64_t, const NormGradients<bf16>&, float*);
 template void batch_norm_statistics<float>(CudaQueue&, std::int64_t, std::int64_t, const float*, float*,
                                            float*, float*);
 template void batch_norm_statistics<double>(CudaQueue&, std::int64_t, std::int64_t, const double*, double*,

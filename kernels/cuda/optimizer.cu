@@ -27,9 +27,12 @@ __device__ void update_pack(const Rule& rule, const T* g, T* theta, const States
 }
 
 /// A thread owns one pack of parameters, or one of those behind the last full pack.
-template <class T, int V, class Rule>
+template <class T, int V, class Rule, class Rates>
 __global__ void __launch_bounds__(kThreads)
-    update_kernel(std::int64_t n, Rule rule, const T* g, T* theta, States<T, Rule::kStates> states) {
+    update_kernel(std::int64_t n, Rates rates, const StepValues* step, const T* g, T* theta,
+                  States<T, Rule::kStates> states) {
+  if (!counts(*step)) return;
+  const Rule rule(rates, *step);
   constexpr std::make_integer_sequence<int, Rule::kStates> all{};
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, packs = n / V;
   if (i < packs) {
@@ -39,31 +42,53 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, class Rule, class... S>
-void update(CudaQueue& q, Where where, std::int64_t n, const Rule& rule, const T* g, T* theta, S*... states) {
+template <class T, class Rule, class Rates, class... S>
+void update(CudaQueue& q, Where where, std::int64_t n, const Rates& rates, const StepValues* step, const T* g,
+            T* theta, S*... states) {
   if (n == 0) return;
   with_pack<T>(
       0,
       [&](auto v) {
-        launch(q, where, update_kernel<T, v.value, Rule>, blocks_for(n / v.value + n % v.value, kThreads),
-               kThreads, 0, n, rule, g, theta, States<T, Rule::kStates>{{states...}});
+        launch(q, where, update_kernel<T, v.value, Rule, Rates>,
+               blocks_for(n / v.value + n % v.value, kThreads), kThreads, 0, n, rates, step, g, theta,
+               States<T, Rule::kStates>{{states...}});
       },
       g, theta, states...);
 }
 
-/// A block owns a chunk, a thread every kThreads-th element of it; leaves the chunk's Σ theta² and Σ u².
-template <class T>
+/// f(integral_constant N, place of N elements) for the thread's part of a chunk that its block owns: packs of
+/// V where the chunk starts at one, and what is behind the last full one.
+template <int V, class F>
+__device__ void each_part(const LambChunk& chunk, F&& f) {
+  const std::int64_t packed = chunk.first % V == 0 ? chunk.size / V * V : 0, end = chunk.first + chunk.size;
+  for (std::int64_t i = threadIdx.x * V; i < packed; i += kThreads * V)
+    f(std::integral_constant<int, V>{}, chunk.first + i);
+  for (std::int64_t i = chunk.first + packed + threadIdx.x; i < end; i += kThreads)
+    f(std::integral_constant<int, 1>{}, i);
+}
+
+/// A block owns a chunk; leaves its Σ theta² and Σ u².
+template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
-    lamb_moments_kernel(LambLayout layout, LambRule<T> all, const T* g, T* m, T* v, const T* theta,
-                        double* sums) {
+    lamb_moments_kernel(LambLayout layout, AdamRates rates, const StepValues* step, const T* g, T* m, T* v,
+                        const T* theta, double* sums) {
+  if (!counts(*step)) return;
   const LambChunk chunk = layout.chunk[blockIdx.x];
-  const LambRule<T> rule = all.of(chunk);
+  const LambRule<T> rule(rates, *step, chunk);
   double theta_squares = 0, u_squares = 0;
-  for (std::int64_t i = chunk.first + threadIdx.x; i < chunk.first + chunk.size; i += kThreads) {
-    const double t = theta[i], u = rule.update(g[i], m[i], v[i], theta[i]);
-    theta_squares += t * t;
-    u_squares += u * u;
-  }
+  each_part<V>(chunk, [&](auto n, std::int64_t at) {
+    using P = Pack<T, n.value>;
+    const P gradient = P::load(g + at), t = P::load(theta + at);
+    P first = P::load(m + at), second = P::load(v + at);
+#pragma unroll
+    for (int k = 0; k < n.value; ++k) {
+      const double u = rule.update(gradient[k], first[k], second[k], t[k]), value = t[k];
+      theta_squares += value * value;
+      u_squares += u * u;
+    }
+    first.store(m + at);
+    second.store(v + at);
+  });
   theta_squares = block_reduce(theta_squares, Sum{}, 0.0);
   u_squares = block_reduce(u_squares, Sum{}, 0.0);
   if (threadIdx.x > 0) return;
@@ -85,16 +110,24 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) ratios[blockIdx.x] = trust_ratio(theta_squares, u_squares);
 }
 
-/// A block owns a chunk, a thread every kThreads-th element of it.
-template <class T>
+/// A block owns a chunk.
+template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
-    lamb_step_kernel(LambLayout layout, double lr, LambRule<T> all, const T* m, const T* v, T* theta,
-                     const double* ratios) {
+    lamb_step_kernel(LambLayout layout, AdamRates rates, const StepValues* step, const T* m, const T* v,
+                     T* theta, const double* ratios) {
+  if (!counts(*step)) return;
   const LambChunk chunk = layout.chunk[blockIdx.x];
-  const LambRule<T> rule = all.of(chunk);
-  const T factor = T(-lr * ratios[chunk.tensor]);
-  for (std::int64_t i = chunk.first + threadIdx.x; i < chunk.first + chunk.size; i += kThreads)
-    theta[i] = std::fma(factor, rule.direction(m[i], v[i], theta[i]), theta[i]);
+  const LambRule<T> rule(rates, *step, chunk);
+  const T factor = T(-step->lr * ratios[chunk.tensor]);
+  each_part<V>(chunk, [&](auto n, std::int64_t at) {
+    using P = Pack<T, n.value>;
+    const P first = P::load(m + at), second = P::load(v + at);
+    P t = P::load(theta + at);
+#pragma unroll
+    for (int k = 0; k < n.value; ++k)
+      t[k] = std::fma(factor, rule.direction(first[k], second[k], t[k]), t[k]);
+    t.store(theta + at);
+  });
 }
 
 /// A block owns a chunk, a thread every kThreads-th pack of it, and one of the elements behind the last.
@@ -123,39 +156,80 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(std::int64_t n, const dou
   if (threadIdx.x == 0) *sum = own;
 }
 
+/// One thread.
+__global__ void set_kernel(StepValues values, StepValues* step) {
+  *step = values;
+}
+
+/// One thread.
+__global__ void clip_kernel(double most, const double* squares, StepValues* step) {
+  clip_step(most, *squares, *step);
+}
+
+/// A thread owns one pack, or one of the elements behind the last full pack.
+template <class T, int V>
+__global__ void __launch_bounds__(kThreads)
+    not_finite_kernel(std::int64_t n, const T* x, std::int64_t first, std::int64_t* found) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, packs = n / V;
+  const auto report = [&](std::int64_t at) {
+    atomicMin(reinterpret_cast<long long*>(found), static_cast<long long>(first + at));
+  };
+  if (i < packs) {
+    const Pack<T, V> p = Pack<T, V>::load(x + i * V);
+#pragma unroll
+    for (int k = 0; k < V; ++k)
+      if (!std::isfinite(p[k])) report(i * V + k);
+  } else if (const std::int64_t at = packs * V + (i - packs); at < n) {
+    if (!std::isfinite(x[at])) report(at);
+  }
+}
+
 }  // namespace
 
-template <class T>
-void sgd(CudaQueue& q, std::int64_t n, const SgdStep& step, const T* g, T* velocity, T* theta) {
-  update(q, "sgd", n, SgdRule<T>(step), g, theta, velocity);
+void set_step(CudaQueue& q, const StepValues& values, StepValues* step) {
+  launch(q, "set_step", set_kernel, 1, 1, 0, values, step);
 }
 
 template <class T>
-void adam(CudaQueue& q, std::int64_t n, const AdamStep& step, const T* g, T* m, T* v, T* theta) {
-  update(q, "adam", n, AdamRule<T>(step), g, theta, m, v);
+void sgd(CudaQueue& q, std::int64_t n, const SgdRates& rates, const StepValues* step, const T* g, T* velocity,
+         T* theta) {
+  update<T, SgdRule<T>>(q, "sgd", n, rates, step, g, theta, velocity);
 }
 
 template <class T>
-void rmsprop(CudaQueue& q, std::int64_t n, const RmsPropStep& step, const T* g, T* square, T* velocity,
-             T* theta) {
-  update(q, "rmsprop", n, RmsPropRule<T>(step), g, theta, square, velocity);
+void adam(CudaQueue& q, std::int64_t n, const AdamRates& rates, const StepValues* step, const T* g, T* m,
+          T* v, T* theta) {
+  update<T, AdamRule<T>>(q, "adam", n, rates, step, g, theta, m, v);
 }
 
 template <class T>
-void move_average(CudaQueue& q, std::int64_t n, double decay, const T* x, T* average) {
-  update(q, "move_average", n, AverageRule<T>{T(1 - decay)}, x, average);
+void rmsprop(CudaQueue& q, std::int64_t n, const RmsPropRates& rates, const StepValues* step, const T* g,
+             T* square, T* velocity, T* theta) {
+  update<T, RmsPropRule<T>>(q, "rmsprop", n, rates, step, g, theta, square, velocity);
 }
 
 template <class T>
-void lamb(CudaQueue& q, const LambLayout& l, const AdamStep& step, const T* g, T* m, T* v, T* theta,
-          double* workspace) {
+void move_average(CudaQueue& q, std::int64_t n, double decay, const StepValues* step, const T* x,
+                  T* average) {
+  update<T, AverageRule<T>>(q, "move_average", n, decay, step, x, average);
+}
+
+template <class T>
+void lamb(CudaQueue& q, const LambLayout& l, const AdamRates& rates, const StepValues* step, const T* g, T* m,
+          T* v, T* theta, double* workspace) {
   if (l.chunks == 0) return;
   const auto chunks = static_cast<unsigned>(l.chunks), tensors = static_cast<unsigned>(l.tensors);
   double *const sums = workspace, *const ratios = workspace + 2 * l.chunks;
-  launch(q, "lamb", lamb_moments_kernel<T>, chunks, kThreads, 0, l, LambRule<T>(step), g, m, v, theta, sums);
-  launch(q, "lamb", trust_ratios_kernel, tensors, kThreads, 0, l, sums, ratios);
-  launch(q, "lamb", lamb_step_kernel<T>, chunks, kThreads, 0, l, step.lr, LambRule<T>(step), m, v, theta,
-         ratios);
+  with_pack<T>(
+      0,
+      [&](auto n) {
+        launch(q, "lamb", lamb_moments_kernel<T, n.value>, chunks, kThreads, 0, l, rates, step, g, m, v,
+               theta, sums);
+        launch(q, "lamb", trust_ratios_kernel, tensors, kThreads, 0, l, sums, ratios);
+        launch(q, "lamb", lamb_step_kernel<T, n.value>, chunks, kThreads, 0, l, rates, step, m, v, theta,
+               ratios);
+      },
+      g, m, v, theta);
 }
 
 template <class T>
@@ -172,22 +246,44 @@ void sum_of_squares(CudaQueue& q, std::int64_t n, const T* x, double* sum, doubl
   launch(q, "sum_of_squares", sum_kernel, 1, kThreads, 0, chunks, workspace, sum);
 }
 
-template void sgd<float>(CudaQueue&, std::int64_t, const SgdStep&, const float*, float*, float*);
-template void adam<float>(CudaQueue&, std::int64_t, const AdamStep&, const float*, float*, float*, float*);
-template void rmsprop<float>(CudaQueue&, std::int64_t, const RmsPropStep&, const float*, float*, float*,
-                             float*);
-template void lamb<float>(CudaQueue&, const LambLayout&, const AdamStep&, const float*, float*, float*,
-                          float*, double*);
-template void move_average<float>(CudaQueue&, std::int64_t, double, const float*, float*);
+void clip(CudaQueue& q, double most, const double* squares, StepValues* step) {
+  launch(q, "clip", clip_kernel, 1, 1, 0, most, squares, step);
+}
+
+template <class T>
+void find_not_finite(CudaQueue& q, std::int64_t n, const T* x, std::int64_t first, std::int64_t* found) {
+  if (n == 0) return;
+  with_pack<T>(
+      0,
+      [&](auto v) {
+        launch(q, "find_not_finite", not_finite_kernel<T, v.value>,
+               blocks_for(n / v.value + n % v.value, kThreads), kThreads, 0, n, x, first, found);
+      },
+      x);
+}
+
+template void sgd<float>(CudaQueue&, std::int64_t, const SgdRates&, const StepValues*, const float*, float*,
+                         float*);
+template void adam<float>(CudaQueue&, std::int64_t, const AdamRates&, const StepValues*, const float*, float*,
+                          float*, float*);
+template void rmsprop<float>(CudaQueue&, std::int64_t, const RmsPropRates&, const StepValues*, const float*,
+                             float*, float*, float*);
+template void lamb<float>(CudaQueue&, const LambLayout&, const AdamRates&, const StepValues*, const float*,
+                          float*, float*, float*, double*);
+template void move_average<float>(CudaQueue&, std::int64_t, double, const StepValues*, const float*, float*);
 template void sum_of_squares<float>(CudaQueue&, std::int64_t, const float*, double*, double*);
-template void sgd<double>(CudaQueue&, std::int64_t, const SgdStep&, const double*, double*, double*);
-template void adam<double>(CudaQueue&, std::int64_t, const AdamStep&, const double*, double*, double*,
-                           double*);
-template void rmsprop<double>(CudaQueue&, std::int64_t, const RmsPropStep&, const double*, double*, double*,
-                              double*);
-template void lamb<double>(CudaQueue&, const LambLayout&, const AdamStep&, const double*, double*, double*,
-                           double*, double*);
-template void move_average<double>(CudaQueue&, std::int64_t, double, const double*, double*);
+template void find_not_finite<float>(CudaQueue&, std::int64_t, const float*, std::int64_t, std::int64_t*);
+template void sgd<double>(CudaQueue&, std::int64_t, const SgdRates&, const StepValues*, const double*,
+                          double*, double*);
+template void adam<double>(CudaQueue&, std::int64_t, const AdamRates&, const StepValues*, const double*,
+                           double*, double*, double*);
+template void rmsprop<double>(CudaQueue&, std::int64_t, const RmsPropRates&, const StepValues*, const double*,
+                              double*, double*, double*);
+template void lamb<double>(CudaQueue&, const LambLayout&, const AdamRates&, const StepValues*, const double*,
+                           double*, double*, double*, double*);
+template void move_average<double>(CudaQueue&, std::int64_t, double, const StepValues*, const double*,
+                                   double*);
 template void sum_of_squares<double>(CudaQueue&, std::int64_t, const double*, double*, double*);
+template void find_not_finite<double>(CudaQueue&, std::int64_t, const double*, std::int64_t, std::int64_t*);
 
 }  // namespace ssn::kernels

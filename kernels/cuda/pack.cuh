@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "runtime/bf16.h"
+
 namespace ssn::kernels {
 
 /// N elements that one load or store moves: up to 16 bytes, from an address aligned to the pack's size.
@@ -31,6 +33,50 @@ struct alignas(sizeof(T) * N) Pack {
 /// Elements of T in a full pack.
 template <class T>
 constexpr int kPack = 16 / sizeof(T);
+
+/// N numbers in a thread's registers, as arithmetic wants them: W is Wider<T> of the T that they are in
+/// memory, where they take one pack or several.
+template <class W, int N>
+struct alignas(sizeof(W) * N < 16 ? sizeof(W) * N : 16) Values {
+  W v[N];
+
+  template <class T>
+  __device__ static Values load(const T* from) {
+    constexpr int kStep = N < kPack<T> ? N : kPack<T>;
+    Values all;
+#pragma unroll
+    for (int first = 0; first < N; first += kStep) {
+      const auto pack = Pack<T, kStep>::load(from + first);
+#pragma unroll
+      for (int i = 0; i < kStep; ++i) all.v[first + i] = pack[i];
+    }
+    return all;
+  }
+  /// Rounds to T.
+  template <class T>
+  __device__ void store(T* to) const {
+    constexpr int kStep = N < kPack<T> ? N : kPack<T>;
+#pragma unroll
+    for (int first = 0; first < N; first += kStep) {
+      Pack<T, kStep> pack;
+#pragma unroll
+      for (int i = 0; i < kStep; ++i) ssn::store(pack[i], v[first + i]);
+      pack.store(to + first);
+    }
+  }
+  __device__ static Values filled(W value) {
+    Values all;
+#pragma unroll
+    for (int i = 0; i < N; ++i) all.v[i] = value;
+    return all;
+  }
+  __device__ W& operator[](int i) {
+    return v[i];
+  }
+  __device__ const W& operator[](int i) const {
+    return v[i];
+  }
+};
 
 /// Whether full packs can be read from or written to p.
 inline bool aligned16(const void* p) {

@@ -34,16 +34,17 @@ template <class T, int V>
 __global__ void __launch_bounds__(kColumnThreads, 4)
     max_pool_kernel(PoolGeometry g, std::int64_t oh, std::int64_t ow, const T* x, T* y,
                     std::int32_t* winner) {
+  using W = Wider<T>;
   at_place<V>(g.n, oh, ow, g.c, [&](const Place& p) {
     const WindowRange rows = window(g, 0, g.h, p.row), cols = window(g, 1, g.w, p.col);
     const T* const from = x + p.image * g.h * g.w * g.c + p.channel;
     const std::int64_t first = rows.begin * g.w + cols.begin;
-    Pack<T, V> best = Pack<T, V>::load(from + first * g.c);
-    auto won = Pack<std::int32_t, V>::filled(static_cast<std::int32_t>(first));
+    auto best = Values<W, V>::load(from + first * g.c);
+    auto won = Values<std::int32_t, V>::filled(static_cast<std::int32_t>(first));
     for (int ih = rows.begin; ih < rows.end; ++ih)
       for (int iw = cols.begin; iw < cols.end; ++iw) {
         const std::int64_t index = ih * g.w + iw;
-        const Pack<T, V> v = Pack<T, V>::load(from + index * g.c);
+        const auto v = Values<W, V>::load(from + index * g.c);
 #pragma unroll
         for (int i = 0; i < V; ++i) {
           const bool wins = v[i] > best[i] || v[i] != v[i];
@@ -60,15 +61,16 @@ template <class T, int V>
 __global__ void __launch_bounds__(kColumnThreads, 4)
     max_pool_gradient_kernel(PoolGeometry g, std::int64_t oh, std::int64_t ow, const T* gy,
                              const std::int32_t* winner, T* gx) {
+  using W = Wider<T>;
   at_place<V>(g.n, g.h, g.w, g.c, [&](const Place& p) {
     const WindowRange rows = windows_over(g, 0, oh, p.row), cols = windows_over(g, 1, ow, p.col);
     const std::int32_t index = static_cast<std::int32_t>(p.row * g.w + p.col);
-    Pack<T, V> sum = Pack<T, V>::filled(0);
+    auto sum = Values<W, V>::filled(0);
     for (int r = rows.begin; r < rows.end; ++r)
       for (int k = cols.begin; k < cols.end; ++k) {
         const std::int64_t from = ((p.image * oh + r) * ow + k) * g.c + p.channel;
-        const Pack<T, V> v = Pack<T, V>::load(gy + from);
-        const auto won = Pack<std::int32_t, V>::load(winner + from);
+        const auto v = Values<W, V>::load(gy + from);
+        const auto won = Values<std::int32_t, V>::load(winner + from);
 #pragma unroll
         for (int i = 0; i < V; ++i) sum[i] += kept_if(won[i] == index, v[i]);
       }
@@ -79,17 +81,18 @@ __global__ void __launch_bounds__(kColumnThreads, 4)
 template <class T, int V>
 __global__ void __launch_bounds__(kColumnThreads, 4)
     avg_pool_kernel(PoolGeometry g, std::int64_t oh, std::int64_t ow, bool count_padding, const T* x, T* y) {
+  using W = Wider<T>;
   at_place<V>(g.n, oh, ow, g.c, [&](const Place& p) {
     const WindowRange rows = window(g, 0, g.h, p.row), cols = window(g, 1, g.w, p.col);
     const T* const from = x + p.image * g.h * g.w * g.c + p.channel;
-    Pack<T, V> sum = Pack<T, V>::filled(0);
+    auto sum = Values<W, V>::filled(0);
     for (int ih = rows.begin; ih < rows.end; ++ih)
       for (int iw = cols.begin; iw < cols.end; ++iw) {
-        const Pack<T, V> v = Pack<T, V>::load(from + (ih * g.w + iw) * g.c);
+        const auto v = Values<W, V>::load(from + (ih * g.w + iw) * g.c);
 #pragma unroll
         for (int i = 0; i < V; ++i) sum[i] += v[i];
       }
-    const T share = window_share<T>(g, count_padding, rows, cols);
+    const W share = window_share<W>(g, count_padding, rows, cols);
 #pragma unroll
     for (int i = 0; i < V; ++i) sum[i] *= share;
     sum.store(y + p.at);
@@ -100,13 +103,14 @@ template <class T, int V>
 __global__ void __launch_bounds__(kColumnThreads, 4)
     avg_pool_gradient_kernel(PoolGeometry g, std::int64_t oh, std::int64_t ow, bool count_padding,
                              const T* gy, T* gx) {
+  using W = Wider<T>;
   at_place<V>(g.n, g.h, g.w, g.c, [&](const Place& p) {
     const WindowRange rows = windows_over(g, 0, oh, p.row), cols = windows_over(g, 1, ow, p.col);
-    Pack<T, V> sum = Pack<T, V>::filled(0);
+    auto sum = Values<W, V>::filled(0);
     for (int r = rows.begin; r < rows.end; ++r)
       for (int k = cols.begin; k < cols.end; ++k) {
-        const Pack<T, V> v = Pack<T, V>::load(gy + ((p.image * oh + r) * ow + k) * g.c + p.channel);
-        const T share = window_share<T>(g, count_padding, window(g, 0, g.h, r), window(g, 1, g.w, k));
+        const auto v = Values<W, V>::load(gy + ((p.image * oh + r) * ow + k) * g.c + p.channel);
+        const W share = window_share<W>(g, count_padding, window(g, 0, g.h, r), window(g, 1, g.w, k));
 #pragma unroll
         for (int i = 0; i < V; ++i) sum[i] = std::fma(v[i], share, sum[i]);
       }
@@ -118,27 +122,29 @@ __global__ void __launch_bounds__(kColumnThreads, 4)
 /// pixel.
 template <class T, int V>
 __global__ void __launch_bounds__(kColumnThreads, 4)
-    global_kernel(std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x, T* y) {
+    global_kernel(std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x, Wider<T>* y) {
+  using W = Wider<T>;
   const ColumnThread<V> thread(n * pixels, c, pixels);
-  Pack<T, V> sum = Pack<T, V>::filled(0);
+  auto sum = Values<W, V>::filled(0);
   thread.each([&](std::int64_t at) {
-    const Pack<T, V> v = Pack<T, V>::load(x + at);
+    const auto v = Values<W, V>::load(x + at);
 #pragma unroll
     for (int i = 0; i < V; ++i) sum[i] += v[i];
   });
-  Pack<T, V> mean = column_reduce(sum);
+  Values<W, V> mean = column_reduce(sum);
 #pragma unroll
-  for (int i = 0; i < V; ++i) mean[i] /= static_cast<T>(pixels);
+  for (int i = 0; i < V; ++i) mean[i] /= static_cast<W>(pixels);
   if (threadIdx.y == 0 && thread.active()) mean.store(y + blockIdx.x * c + thread.column);
 }
 
 template <class T, int V, bool kAdd>
 __global__ void __launch_bounds__(kColumnThreads, 4)
-    global_gradient_kernel(std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy, T* gx) {
+    global_gradient_kernel(std::int64_t n, std::int64_t pixels, std::int64_t c, const Wider<T>* gy, T* gx) {
+  using W = Wider<T>;
   at_place<V>(n, 1, pixels, c, [&](const Place& p) {
-    Pack<T, V> v = Pack<T, V>::load(gy + p.image * c + p.channel);
-    const Pack<T, V> before = kAdd ? Pack<T, V>::load(gx + p.at) : Pack<T, V>::filled(0);
-    const T share = T(1) / static_cast<T>(pixels);
+    auto v = Values<W, V>::load(gy + p.image * c + p.channel);
+    const auto before = kAdd ? Values<W, V>::load(gx + p.at) : Values<W, V>::filled(0);
+    const W share = W(1) / static_cast<W>(pixels);
 #pragma unroll
     for (int i = 0; i < V; ++i) v[i] = kAdd ? std::fma(v[i], share, before[i]) : v[i] * share;
     v.store(gx + p.at);
@@ -211,7 +217,7 @@ void avg_pool_backward(CudaQueue& q, const PoolGeometry& g, bool count_padding, 
 
 template <class T>
 void global_avg_pool_forward(CudaQueue& q, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* x,
-                             T* y) {
+                             Wider<T>* y) {
   if (n * c == 0) return;
   with_pack<T>(
       c,
@@ -224,8 +230,8 @@ void global_avg_pool_forward(CudaQueue& q, std::int64_t n, std::int64_t pixels, 
 }
 
 template <class T>
-void global_avg_pool_backward(CudaQueue& q, std::int64_t n, std::int64_t pixels, std::int64_t c, const T* gy,
-                              T* gx, bool add) {
+void global_avg_pool_backward(CudaQueue& q, std::int64_t n, std::int64_t pixels, std::int64_t c,
+                              const Wider<T>* gy, T* gx, bool add) {
   if (n * pixels * c == 0) return;
   with_pack<T>(
       c,
@@ -238,6 +244,15 @@ void global_avg_pool_backward(CudaQueue& q, std::int64_t n, std::int64_t pixels,
       gy, gx);
 }
 
+template void max_pool_forward<bf16>(CudaQueue&, const PoolGeometry&, const bf16*, bf16*, std::int32_t*);
+template void max_pool_backward<bf16>(CudaQueue&, const PoolGeometry&, const bf16*, const std::int32_t*,
+                                      bf16*);
+template void avg_pool_forward<bf16>(CudaQueue&, const PoolGeometry&, bool, const bf16*, bf16*);
+template void avg_pool_backward<bf16>(CudaQueue&, const PoolGeometry&, bool, const bf16*, bf16*);
+template void global_avg_pool_forward<bf16>(CudaQueue&, std::int64_t, std::int64_t, std::int64_t, const bf16*,
+                                            float*);
+template void global_avg_pool_backward<bf16>(CudaQueue&, std::int64_t, std::int64_t, std::int64_t,
+                                             const float*, bf16*, bool);
 template void max_pool_forward<float>(CudaQueue&, const PoolGeometry&, const float*, float*, std::int32_t*);
 template void max_pool_forward<double>(CudaQueue&, const PoolGeometry&, const double*, double*,
                                        std::int32_t*);

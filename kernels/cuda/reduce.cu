@@ -9,22 +9,24 @@ namespace {
 /// blockDim.y-th row of it.
 template <class T, int V>
 __global__ void __launch_bounds__(kColumnThreads)
-    chunk_sums_kernel(std::int64_t rows, std::int64_t cols, std::int64_t chunk, const T* x, T* sums) {
+    chunk_sums_kernel(std::int64_t rows, std::int64_t cols, std::int64_t chunk, const T* x, Wider<T>* sums) {
+  using W = Wider<T>;
   const ColumnThread<V> thread(rows, cols, chunk);
-  Pack<T, V> sum = Pack<T, V>::filled(0);
+  auto sum = Values<W, V>::filled(0);
   thread.each([&](std::int64_t at) {
-    const Pack<T, V> v = Pack<T, V>::load(x + at);
+    const auto v = Values<W, V>::load(x + at);
 #pragma unroll
     for (int i = 0; i < V; ++i) sum[i] += v[i];
   });
-  const Pack<T, V> total = column_reduce(sum);
+  const Values<W, V> total = column_reduce(sum);
   if (threadIdx.y == 0 && thread.active()) total.store(sums + blockIdx.x * cols + thread.column);
 }
 
 }  // namespace
 
 template <class T>
-void column_sum(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, T* y, T* workspace) {
+void column_sum(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, Wider<T>* y,
+                Wider<T>* workspace) {
   if (rows * cols == 0) return;
   const std::int64_t chunks = chunk_count(rows, cols);
   with_pack<T>(
@@ -37,6 +39,7 @@ void column_sum(CudaQueue& q, std::int64_t rows, std::int64_t cols, const T* x, 
       x, workspace);
   sum_rows(q, "column_sum", chunks, cols, workspace, y, true);
 }
+template void column_sum<bf16>(CudaQueue&, std::int64_t, std::int64_t, const bf16*, float*, float*);
 template void column_sum<float>(CudaQueue&, std::int64_t, std::int64_t, const float*, float*, float*);
 template void column_sum<double>(CudaQueue&, std::int64_t, std::int64_t, const double*, double*, double*);
 

@@ -43,6 +43,21 @@ __device__ T block_reduce(T v, Op op, T identity) {
   return v;
 }
 
+constexpr int kMergeWarps = 32, kMergeThreads = kWarp * kMergeWarps;
+
+/// The sum of `value` over the kMergeWarps warps of a block, in their order; every thread gets that of its
+/// lane. All threads of the block must call it.
+__device__ inline double sum_over_warps(double value) {
+  __shared__ double values[kMergeWarps][kWarp];
+  const int lane = threadIdx.x % kWarp;
+  values[threadIdx.x / kWarp][lane] = value;
+  __syncthreads();
+  double sum = 0;
+  for (int w = 0; w < kMergeWarps; ++w) sum += values[w][lane];
+  __syncthreads();  // the next call writes `values` again
+  return sum;
+}
+
 constexpr int kSumRows = 8, kSumThreads = kWarp * kSumRows;
 
 /// A block owns kWarp columns; warp r of its kSumRows warps adds up the rows r, r + kSumRows, ...

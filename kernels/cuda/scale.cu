@@ -4,19 +4,30 @@
 namespace ssn::kernels {
 namespace {
 
-/// A thread owns one pack of channels in every blockDim.y-th pixel of a chunk of all images' pixels.
+/// Images that a grid counts, of which a block takes every gridDim.z-th.
+unsigned images(std::int64_t n) {
+  return static_cast<unsigned>(n < 65535 ? n : 65535);
+}
+
+/// A block owns a chunk of the pixels of every gridDim.z-th image, a thread one pack of channels in every
+/// blockDim.y-th pixel of it.
 template <class T, int V>
 __global__ void __launch_bounds__(kColumnThreads)
-    scale_kernel(std::int64_t rows, std::int64_t channels, std::int64_t chunk, std::int64_t pixels,
-                 const T* x, const T* s, T* y) {
-  const ColumnThread<V> thread(rows, channels, chunk);
-  thread.each_row([&](std::int64_t row) {
-    Pack<T, V> v = Pack<T, V>::load(x + thread.at(row));
-    const Pack<T, V> factor = Pack<T, V>::load(s + row / pixels * channels + thread.column);
+    scale_kernel(std::int64_t n, std::int64_t pixels, std::int64_t channels, std::int64_t chunk, const T* x,
+                 const Wider<T>* s, T* y) {
+  using W = Wider<T>;
+  const ColumnThread<V> thread(pixels, channels, chunk);
+  if (!thread.active()) return;
+  for (std::int64_t image = blockIdx.z; image < n; image += gridDim.z) {
+    const auto factor = Values<W, V>::load(s + image * channels + thread.column);
+    const std::int64_t first = image * pixels * channels;
+    thread.each([&](std::int64_t at) {
+      auto v = Values<W, V>::load(x + first + at);
 #pragma unroll
-    for (int i = 0; i < V; ++i) v[i] *= factor[i];
-    v.store(y + thread.at(row));
-  });
+      for (int i = 0; i < V; ++i) v[i] *= factor[i];
+      v.store(y + first + at);
+    });
+  }
 }
 
 /// A block owns an image (and a part of the channels), a thread one pack of channels in every blockDim.y-th
@@ -24,14 +35,15 @@ __global__ void __launch_bounds__(kColumnThreads)
 template <class T, int V>
 __global__ void __launch_bounds__(kColumnThreads, 2)
     scale_gradient_kernel(std::int64_t rows, std::int64_t channels, std::int64_t pixels, const T* x,
-                          const T* s, const T* gy, T* gx, T* gs) {
+                          const Wider<T>* s, const T* gy, T* gx, Wider<T>* gs) {
+  using W = Wider<T>;
   const ColumnThread<V> thread(rows, channels, pixels);
   const std::int64_t at_s = blockIdx.x * channels + thread.column;
-  const Pack<T, V> factor = thread.active() ? Pack<T, V>::load(s + at_s) : Pack<T, V>::filled(0);
-  Pack<T, V> sum = Pack<T, V>::filled(0);
+  const auto factor = thread.active() ? Values<W, V>::load(s + at_s) : Values<W, V>::filled(0);
+  auto sum = Values<W, V>::filled(0);
   thread.each([&](std::int64_t at) {
-    const Pack<T, V> v = Pack<T, V>::load(x + at);
-    Pack<T, V> g = Pack<T, V>::load(gy + at);
+    const auto v = Values<W, V>::load(x + at);
+    auto g = Values<W, V>::load(gy + at);
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       sum[i] = std::fma(v[i], g[i], sum[i]);
@@ -39,7 +51,7 @@ __global__ void __launch_bounds__(kColumnThreads, 2)
     }
     g.store(gx + at);
   });
-  const Pack<T, V> all = column_reduce(sum);
+  const Values<W, V> all = column_reduce(sum);
   if (threadIdx.y == 0 && thread.active()) all.store(gs + at_s);
 }
 
@@ -47,22 +59,22 @@ __global__ void __launch_bounds__(kColumnThreads, 2)
 
 template <class T>
 void scale_channels_forward(CudaQueue& q, std::int64_t n, std::int64_t pixels, std::int64_t channels,
-                            const T* x, const T* s, T* y) {
-  const std::int64_t rows = n * pixels;
-  if (rows * channels == 0) return;
+                            const T* x, const Wider<T>* s, T* y) {
+  if (n * pixels * channels == 0) return;
   with_pack<T>(
       channels,
       [&](auto v) {
-        const ColumnLaunch l(chunk_count(rows, channels), channels / v.value);
-        launch(q, "scale_channels_forward", scale_kernel<T, v.value>, l.grid, l.block, 0, rows, channels,
-               chunk_rows(channels), pixels, x, s, y);
+        ColumnLaunch l(chunk_count(pixels, channels), channels / v.value);
+        l.grid.z = images(n);
+        launch(q, "scale_channels_forward", scale_kernel<T, v.value>, l.grid, l.block, 0, n, pixels, channels,
+               chunk_rows(channels), x, s, y);
       },
       x, s, y);
 }
 
 template <class T>
 void scale_channels_backward(CudaQueue& q, std::int64_t n, std::int64_t pixels, std::int64_t channels,
-                             const T* x, const T* s, const T* gy, T* gx, T* gs) {
+                             const T* x, const Wider<T>* s, const T* gy, T* gx, Wider<T>* gs) {
   if (n * channels == 0) return;
   with_pack<T>(
       channels,
@@ -74,6 +86,10 @@ void scale_channels_backward(CudaQueue& q, std::int64_t n, std::int64_t pixels, 
       x, s, gy, gx, gs);
 }
 
+template void scale_channels_forward<bf16>(CudaQueue&, std::int64_t, std::int64_t, std::int64_t, const bf16*,
+                                           const float*, bf16*);
+template void scale_channels_backward<bf16>(CudaQueue&, std::int64_t, std::int64_t, std::int64_t, const bf16*,
+                                            const float*, const bf16*, bf16*, float*);
 template void scale_channels_forward<float>(CudaQueue&, std::int64_t, std::int64_t, std::int64_t,
                                             const float*, const float*, float*);
 template void scale_channels_forward<double>(CudaQueue&, std::int64_t, std::int64_t, std::int64_t,

@@ -14,9 +14,9 @@ CifarResNet::Block::Block(const Scope& scope, std::int64_t in, std::int64_t out,
 
 Var CifarResNet::Block::operator()(const Var& x, const Pass& pass) const {
   const Var residual = bn2(conv2(bn1(conv1(x), pass, Activation::relu)), pass, Activation::none);
-  if (in == out && stride == 1) return relu(add(residual, x));
+  if (in == out && stride == 1) return add_relu(residual, x);
   const Var subsampled = avg_pool(x, {.kernel = {1, 1}, .stride = {stride, stride}});
-  return relu(add(residual, pad_channels(subsampled, (out - in) / 2, out)));
+  return add_relu(residual, pad_channels(subsampled, (out - in) / 2, out));
 }
 
 CifarResNet::CifarResNet(const Scope& scope, int depth, std::int64_t channels, std::int64_t classes,

@@ -28,7 +28,7 @@ Var ResNet::Block::operator()(const Var& x, const Pass& pass) const {
   Var residual = x;
   for (const ConvNorm& layer : layers)
     residual = layer(residual, pass, &layer == &layers.back() ? Activation::none : Activation::relu);
-  return relu(add(residual, shortcut ? (*shortcut)(x, pass, Activation::none) : x));
+  return add_relu(residual, shortcut ? (*shortcut)(x, pass, Activation::none) : x);
 }
 
 std::vector<ConvNorm> ResNet::make_stem(const Scope& scope, bool deep, const NetworkTask& task,

@@ -1,7 +1,5 @@
 #include "layers/models/transformer.h"
 
-#include <numeric>
-
 namespace ssn {
 namespace {
 
@@ -14,17 +12,6 @@ Transformer::Architecture architecture(int layers, std::int64_t width, std::int6
   check_usage(width % kHead == 0, "network", "a transformer's width must be a multiple of {}, found {}",
               kHead, width);
   return {layers, width, width / kHead, embedding, dropout};
-}
-
-/// 0, 1, ..., length − 1 for each of n samples.
-Tensor positions(std::int64_t n, std::int64_t length) {
-  Tensor ids = Tensor::empty({n * length}, DType::i32);
-  const auto all = ids.span<std::int32_t>();
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto row = all.subspan(static_cast<std::size_t>(i * length), static_cast<std::size_t>(length));
-    std::iota(row.begin(), row.end(), 0);
-  }
-  return ids;
 }
 
 }  // namespace
@@ -85,11 +72,14 @@ Transformer::Transformer(const Scope& scope, const Architecture& a, const Widths
 
 Var Transformer::embed(const NetworkInput& input, const Pass& rows) const {
   const std::int64_t n = input.tokens.shape()[0], length = input.tokens.shape()[1];
-  const Tensor segments = input.segments ? input.segments : Tensor::zeros({n, length}, DType::i32);
   const Device device = input.tokens.device();
-  const Var tokens =
-      add(word_(input.tokens.view({n * length})), segment_(segments.view({n * length}).to(device)));
-  const Var normalised = norm_.of_sum(tokens, position_(positions(n, length).to(device)));
+  const Var words = word_(input.tokens.view({n * length}));
+  const auto first_segment = [&] {
+    return reshape(segment_(Tensor::zeros({1}, DType::i32, device)), {words.shape()[1]});
+  };
+  const Var tokens = input.segments ? add(words, segment_(input.segments.view({n * length})))
+                                    : bias_add(words, first_segment());
+  const Var normalised = norm_.of_sum(tokens, position_(places(n, length, device)));
   const Var h = dropout_(rows.activations(normalised), rows);
   return projection_ ? (*projection_)(h) : h;
 }

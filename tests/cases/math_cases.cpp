@@ -30,6 +30,14 @@ OpCase add_case(const std::string& name, const Shape& shape) {
           .adversarial = kAll};
 }
 
+OpCase add_relu_case(const std::string& name, const Shape& shape) {
+  return {.name = "add_relu_" + name,
+          .inputs = {{shape, Domain::distinct}, {shape, Domain::positive}},
+          .f = [](std::span<const Var> in) { return add_relu(in[0], in[1]); },
+          .reference = [](std::span<const Doubles> in) { return rectified(zip(in[0], in[1], plus)); },
+          .step = 1e-6};
+}
+
 OpCase relu_case(const std::string& name, const Shape& shape) {
   return {.name = "relu_" + name,
           .inputs = {{shape, Domain::distinct}},
@@ -163,6 +171,7 @@ std::vector<OpCase> math_cases() {
     cases.push_back(bias_case("3x" + name, Shape{3, n}));
     if (n < 200) cases.push_back(bias_case(name + "x5", Shape{n, 5}));
   }
+  for (std::int64_t n : {0, 33, 1023}) cases.push_back(add_relu_case(std::to_string(n), Shape{n}));
   cases.push_back(add_case("2x3x5x7", Shape{2, 3, 5, 7}));
   cases.push_back(bias_case("2x3x5x64", Shape{2, 3, 5, 64}));
   cases.push_back(gelu_case("2x3x5", Shape{2, 3, 5}));

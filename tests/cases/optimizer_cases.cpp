@@ -41,7 +41,7 @@ Var run(const Row& row, std::span<const Var> in) {
     parameters.gradients().copy_from(in[1].value());
     norm = gradient_norm(parameters);
     optimizer->step(parameters, kRates[t], kScales[t]);
-    average.update(parameters, t + 1);
+    average.update(parameters, *optimizer);
   }
   switch (row.output) {
     case Output::state0: return Var::constant(optimizer->states().at(0).values);

@@ -131,7 +131,8 @@ Trainer::Step Trainer::step(Prefetcher& batches) {
     if (shards_) shards_->end();
     labels += batch->size();
   }
-  const std::optional<std::int64_t> element = reducer_.finish();
+  reducer_.finish();
+  const std::optional<std::int64_t> element = reducer_.not_finite();
   if (shards_) shards_->finish();
   const double loss_sum = read(given);
   const double norm = config_.clip > 0 ? gradient_norm(model_.parameters) : 0;
@@ -141,7 +142,7 @@ Trainer::Step Trainer::step(Prefetcher& batches) {
   signalled_ = (flags & kSignal) != 0;
   if ((flags & kNotSaved) != 0) on_root(comm_, [&] { saver_->check(); });
   if ((flags & kNotFinite) == 0) {
-    update(norm);
+    update();
   } else {
     leave_out(std::isfinite(loss_sum), element);
     epoch_metrics_ = metrics;
@@ -153,11 +154,12 @@ Trainer::Step Trainer::step(Prefetcher& batches) {
   return {loss_sum / static_cast<double>(labels), samples};
 }
 
-void Trainer::update(double norm) {
+void Trainer::update() {
   const Span span("optimizer");
   const double lr = learning_rate(schedule_, steps_done(), steps_per_epoch_);
-  optimizer_->step(model_.parameters, lr, clip_scale(norm, config_.clip));
-  if (average_) average_->update(model_.parameters, optimizer_->steps());
+  optimizer_->begin_step(lr);
+  optimizer_->apply(model_.parameters, {.clip = config_.clip});
+  if (average_) average_->update(model_.parameters, *optimizer_);
 }
 
 void Trainer::leave_out(bool loss_finite, std::optional<std::int64_t> element) {

@@ -83,7 +83,7 @@ class Trainer {
     std::int64_t samples;
   };
   Step step(Prefetcher& batches);
-  void update(double norm);
+  void update();
   /// Of a step whose loss, or gradient from this flat element on, is not finite on some rank: an Error with
   /// --on-nonfinite stop, or else told and counted. Collective.
   void leave_out(bool loss_finite, std::optional<std::int64_t> element);
