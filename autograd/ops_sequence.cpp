@@ -134,11 +134,12 @@ namespace {
 
 /// Allocated outside of dispatch, so that a dry run sees it.
 Tensor attention_workspace(const Tensor& like, const kernels::AttentionShape& shape) {
-  const bool half = like.dtype() == DType::bf16;
-  CpuQueue& queue = cpu_queue();
-  return Tensor::empty({half ? kernels::attention_workspace<bf16>(queue, shape)
-                             : kernels::attention_workspace<float>(queue, shape)},
-                       wider(like.dtype()), like.device());
+  const std::int64_t elements = on_queue(like.device(), "attention", [&](auto& queue) {
+    return like.dtype() == DType::bf16  ? kernels::attention_workspace<bf16>(queue, shape)
+           : like.dtype() == DType::f32 ? kernels::attention_workspace<float>(queue, shape)
+                                        : kernels::attention_workspace<double>(queue, shape);
+  });
+  return Tensor::empty({elements}, wider(like.dtype()), like.device());
 }
 
 kernels::AttentionShape checked_attention(const Var& q, const Var& k, const Var& v, const Tensor& lengths,
@@ -157,12 +158,17 @@ kernels::AttentionShape checked_attention(const Var& q, const Var& k, const Var&
         q.shape().text(), k.shape().text(), v.shape().text(), n);
   check(o.heads >= 1 && q.shape()[1] % o.heads == 0, where, "{} columns do not divide into {} heads",
         q.shape()[1], o.heads);
+  const std::int64_t width = q.shape()[1] / o.heads, widest = q.dtype() == DType::f64
+                                                                  ? kernels::kWidestCudaHead<double>
+                                                                  : kernels::kWidestCudaHead<float>;
+  check(q.device() == Device::cpu || width <= widest, where,
+        "on CUDA a head has at most {} columns, found {}: use more heads or --device cpu", widest, width);
   check(o.dropout >= 0 && o.dropout < 1, where, "the dropout must be in [0, 1), found {}", o.dropout);
   const std::int64_t queries = n ? q.shape()[0] / n : 0, keys = n ? k.shape()[0] / n : 0;
   check(queries <= std::int64_t{1} << 16 && keys <= std::int64_t{1} << 16, where,
         "at most 65536 tokens a sample are possible, found {} and {}", queries, keys);
   check_range(where, lengths, 1, keys, "length");
-  return {n, o.heads, q.shape()[1] / o.heads, queries, keys};
+  return {n, o.heads, width, queries, keys};
 }
 
 }  // namespace
@@ -170,29 +176,29 @@ kernels::AttentionShape checked_attention(const Var& q, const Var& k, const Var&
 Var attention(const Var& q, const Var& k, const Var& v, const Tensor& lengths, const AttentionOptions& o) {
   const kernels::AttentionShape shape = checked_attention(q, k, v, lengths, o);
   const kernels::AttentionDropout dropout{o.dropout, o.random, o.first};
-  Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
+  const Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
   const Tensor log_sum =
       Tensor::empty({shape.samples, shape.heads, shape.queries}, wider(q.dtype()), q.device());
   count_multiply_adds(2 * y.size() * shape.keys);
   if (y.size() > 0) {
     const Tensor workspace = attention_workspace(y, shape);
-    dispatch_mixed_cpu(y.device(), y.dtype(), "attention", [&]<class T>(auto& queue) {
+    dispatch_mixed(y.device(), y.dtype(), "attention", [&]<class T>(auto& queue) {
       kernels::attention_forward<T>(queue, shape, dropout, q.value().data<T>(), k.value().data<T>(),
                                     v.value().data<T>(), lengths.data<std::int32_t>(), y.data<T>(),
                                     log_sum.data<Wider<T>>(), workspace.data<Wider<T>>());
     });
   }
-  return Var::result(std::move(y), {q, k, v}, [=](const Tensor& gy, std::span<const Var> in) {
+  return Var::result(y, {q, k, v}, [=](const Tensor& gy, std::span<const Var> in) {
     Tensor grads[3];
     for (int i = 0; i < 3; ++i) grads[i] = Tensor::empty(in[i].shape(), gy.dtype(), gy.device());
     count_multiply_adds(5 * gy.size() * shape.keys);  // the scores again, and two products' gradients
     if (gy.size() > 0) {
       const Tensor workspace = attention_workspace(gy, shape);
-      dispatch_mixed_cpu(gy.device(), gy.dtype(), "attention backward", [&]<class T>(auto& queue) {
+      dispatch_mixed(gy.device(), gy.dtype(), "attention backward", [&]<class T>(auto& queue) {
         kernels::attention_backward<T>(
             queue, shape, dropout, in[0].value().data<T>(), in[1].value().data<T>(), in[2].value().data<T>(),
-            lengths.data<std::int32_t>(), log_sum.data<Wider<T>>(), gy.data<T>(), grads[0].data<T>(),
-            grads[1].data<T>(), grads[2].data<T>(), workspace.data<Wider<T>>());
+            lengths.data<std::int32_t>(), y.data<T>(), log_sum.data<Wider<T>>(), gy.data<T>(),
+            grads[0].data<T>(), grads[1].data<T>(), grads[2].data<T>(), workspace.data<Wider<T>>());
       });
     }
     for (int i = 0; i < 3; ++i) in[i].add_grad(std::move(grads[i]));

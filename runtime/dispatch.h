@@ -51,25 +51,4 @@ void dispatch_mixed(Device device, DType dtype, Where where, F&& f) {
   on_queue(device, where, [&](auto& queue) { f.template operator()<bf16>(queue); });
 }
 
-/// dispatch for operations that have no CUDA kernel yet.
-template <class F>
-void dispatch_cpu(Device device, DType dtype, Where where, F&& f) {
-  if (dry_run()) return;
-  const Span span(where.op.data());
-  check(device == Device::cpu, where, "runs on the CPU only so far: use --device cpu");
-  if (dtype == DType::f64) return f.template operator()<double>(cpu_queue());
-  check(dtype == DType::f32, where, "needs f32 or f64, found {}", name_of(dtype));
-  return f.template operator()<float>(cpu_queue());
-}
-
-/// dispatch_cpu for operations that compute on bf16 too.
-template <class F>
-void dispatch_mixed_cpu(Device device, DType dtype, Where where, F&& f) {
-  check(device == Device::cpu, where, "runs on the CPU only so far: use --device cpu");
-  if (dtype != DType::bf16) return dispatch_cpu(device, dtype, where, std::forward<F>(f));
-  if (dry_run()) return;
-  const Span span(where.op.data());
-  f.template operator()<bf16>(cpu_queue());
-}
-
 }  // namespace ssn

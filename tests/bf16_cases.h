@@ -19,7 +19,6 @@ struct HalfCase {
   std::size_t parameters;
   std::function<Var(std::span<const Var>)> f;
   bool library = false;  // computed by a library: on the CPU it needs a processor with bf16
-  bool cuda = true;      // false: has no CUDA kernel
 };
 
 /// Output and gradients with activations of a type, as f64; everything starts from the same numbers, which
@@ -146,40 +145,35 @@ inline std::vector<HalfCase> product_half_cases() {
          return attention(in[0], in[1], in[2], integers({9, 1, 6}, in[0]),
                           {.heads = 3, .dropout = 0.2, .random = Random(5, 7)});
        },
-       true,
-       false},
+       true},
       {"conv",
        {image, Shape{24, 16, 3, 3}},
        1,
        [](In in) {
          return conv2d(in[0], in[1], {.padding = {1, 1}});
        },
-       true,
-       false},
+       true},
       {"conv_strided",
        {image, Shape{8, 16, 1, 1}},
        1,
        [](In in) {
          return conv2d(in[0], in[1], {.stride = {2, 2}});
        },
-       true,
-       false},
+       true},
       {"conv_depthwise",
        {Shape{3, 6, 5, 24}, Shape{24, 1, 5, 3}},
        1,
        [](In in) {
          return conv2d(in[0], in[1], {.stride = {1, 2}, .padding = {2, 1}, .groups = 24});
        },
-       true,
-       false},
+       true},
       {"conv_7x7",
        {Shape{2, 16, 16, 3}, Shape{8, 3, 7, 7}},
        1,
        [](In in) {
          return conv2d(in[0], in[1], {.stride = {2, 2}, .padding = {3, 3}});
        },
-       true,
-       false},
+       true},
   };
 }
 

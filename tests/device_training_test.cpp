@@ -25,6 +25,13 @@ TrainConfig sample_config() {
   config.lr = 0.002;
   return config;
 }
+TrainConfig text_config() {
+  TrainConfig config = sample_config();
+  config.model = "bert-1-64", config.data = "synthetic-text:40", config.length = 11;
+  config.optimizer = "adamw", config.lr = 0.002, config.decay = 0.01;
+  return config;
+}
+
 const Dataset& dataset_of(const TrainConfig& config) {
   static std::map<std::string, Dataset> sets;
   if (!sets.contains(config.data))
@@ -54,6 +61,7 @@ struct Setting {
   const char* name;
   std::function<void(TrainConfig&)> change;
   int steps = 20;
+  TrainConfig base = sample_config();
 };
 void PrintTo(const Setting& setting, std::ostream* out) {
   *out << setting.name;
@@ -76,6 +84,7 @@ std::vector<Setting> settings() {
       {"adam", [](TrainConfig& c) { c.optimizer = "adam", c.lr = 0.001, c.decay = 0.01; }, 3},
       {"lamb", [](TrainConfig& c) { c.optimizer = "lamb", c.lr = 0.005, c.epsilon = 1e-6; }, 3},
       {"rmsprop", [](TrainConfig& c) { c.optimizer = "rmsprop", c.lr = 0.016, c.epsilon = 1e-3; }, 3},
+      {"text", [](TrainConfig& c) { c.budget = "30%"; }, 3, text_config()},
   };
 }
 
@@ -88,7 +97,7 @@ class DeviceTraining : public testing::TestWithParam<Setting> {
 };
 
 TEST_P(DeviceTraining, GivesTheLossesOfTheProcessor) {
-  TrainConfig config = sample_config();
+  TrainConfig config = GetParam().base;
   GetParam().change(config);
   const int steps =
       build::exact_allocation ? std::min(GetParam().steps, 3) : GetParam().steps;  // or it takes long
@@ -110,7 +119,7 @@ TEST(DeviceTrainingPrecision, LossesFollowThoseInF32) {
   TrainConfig config = sample_config();
   config.budget = "dense";
   const Trained exact = trained(config, Device::cuda, steps);
-  for (const auto& [precision, tolerance] : {std::pair{"tf32", 1e-2}}) {
+  for (const auto& [precision, tolerance] : {std::pair{"tf32", 1e-2}, {"bf16", 3e-2}}) {
     config.precision = precision;
     const Trained less = trained(config, Device::cuda, steps), again = trained(config, Device::cuda, 2);
     EXPECT_TRUE(close(less.losses, exact.losses, tolerance)) << precision;
@@ -126,7 +135,7 @@ TEST(DeviceTrainingLate, GivesTheSameBits) {
   const OneThread one_thread;
   for (const Setting& setting : settings()) {
     if (setting.steps > 3) continue;  // they are like the others
-    TrainConfig config = sample_config();
+    TrainConfig config = setting.base;
     setting.change(config);
     const Trained prompt = trained(config, Device::cuda, 2);
     cuda_on_host::streams() = cuda_on_host::Streams::late;

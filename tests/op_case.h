@@ -45,7 +45,8 @@ struct OpCase {
   double f64_tolerance = 1e-11;          // of the largest element of the output
   double f32_tolerance = 2e-5;           // of the largest element of each output and gradient
   double step = 1e-4;                    // of the central differences; smaller where a kink may be near
-  bool cuda = true;                      // false: has no CUDA kernel
+  bool cuda_on_host = true;              // false: takes long where CUDA kernels run on the host
+  bool cuda_f64 = true;                  // false: has none in f64
   bool thread_invariant = true;          // false: a library's result may depend on the number of threads
 };
 

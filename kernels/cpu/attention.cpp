@@ -16,12 +16,12 @@ constexpr std::int64_t kBlock = 128;  // queries at a time
 std::int64_t blocks_of(const AttentionShape& s) {
   return std::min(kBlock, s.queries);
 }
-/// Two blocks of scores, and two rows. Of bf16 also what a task reads and writes, in f32: four matrices of
+/// Two blocks of scores, and a row. Of bf16 also what a task reads and writes, in f32: four matrices of
 /// keys and three blocks of queries.
 template <class T>
 std::int64_t task_workspace(const AttentionShape& s) {
   const std::int64_t copies = std::is_same_v<T, bf16> ? (4 * s.keys + 3 * blocks_of(s)) * s.width : 0;
-  return (2 * blocks_of(s) + 2) * s.keys + copies;
+  return (2 * blocks_of(s) + 1) * s.keys + copies;
 }
 std::int64_t task_count(const AttentionShape& s) {
   return s.samples * s.heads;
@@ -99,12 +99,12 @@ struct Operand {
 /// The workspace of a task, laid out.
 template <class T>
 struct Operands {
-  Wider<T>*gradients, *rows;          // behind the scores; the two rows
+  Wider<T>*gradients, *row;           // behind the scores; the row
   Operand<T> k, v, gk, gv, q, y, gq;  // y or its gradient
 
   Operands(const AttentionShape& s, Wider<T>* workspace)
-      : gradients(workspace + blocks_of(s) * s.keys), rows(gradients + blocks_of(s) * s.keys) {
-    Wider<T>* next = rows + 2 * s.keys;
+      : gradients(workspace + blocks_of(s) * s.keys), row(gradients + blocks_of(s) * s.keys) {
+    Wider<T>* next = row + s.keys;
     const auto lay = [&](std::int64_t count, auto&... operands) {
       ((operands = {s.width, s.columns(), next}, next += Operand<T>::kCopied ? count * s.width : 0), ...);
     };
@@ -161,21 +161,26 @@ SSN_CLONES void multiply(std::int64_t n, const T* m, T* p) {
 }
 
 /// Of a row of scores s and of gradients g of m p: s becomes m p, g the gradient of the scores; kDropped:
-/// else m = 1. p is a row of workspace.
+/// else m = 1. dot: Σ_j p m g.
 template <bool kDropped, class T>
-SSN_CLONES void gradient_row(std::int64_t n, T scale, T log_sum, const T* m, T* p, T* s, T* g) {
-  T dot = 0;
-#pragma omp simd reduction(+ : dot)
+SSN_CLONES void gradient_row(std::int64_t n, T scale, T log_sum, T dot, const T* m, T* s, T* g) {
+#pragma omp simd
   for (std::int64_t j = 0; j < n; ++j) {
     // Rounding may take it to a little above 0, where exp_below_0 still holds; a bound would be a branch.
     const T probability = exp_below_0(std::fma(s[j], scale, -log_sum)), factor = kDropped ? m[j] : T(1);
-    p[j] = probability;
     s[j] = probability * factor;
-    g[j] *= factor;
-    dot += probability * g[j];
+    g[j] = probability * (factor * g[j] - dot) * scale;
   }
-#pragma omp simd
-  for (std::int64_t j = 0; j < n; ++j) g[j] = p[j] * (g[j] - dot) * scale;
+}
+
+/// Σ_c a[c] b[c]: of a row of y and of its gradient, what gradient_row needs, for y = Σ_j m p v.
+template <class T>
+SSN_CLONES Wider<T> dot(std::int64_t n, const T* a, const T* b) {
+  Wider<T> sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t c = 0; c < n; ++c)
+    sum = std::fma(static_cast<Wider<T>>(a[c]), static_cast<Wider<T>>(b[c]), sum);
+  return sum;
 }
 
 template <class T>
@@ -191,6 +196,7 @@ std::int64_t attention_workspace(CpuQueue&, const AttentionShape& s) {
 }
 template std::int64_t attention_workspace<bf16>(CpuQueue&, const AttentionShape&);
 template std::int64_t attention_workspace<float>(CpuQueue&, const AttentionShape&);
+template std::int64_t attention_workspace<double>(CpuQueue&, const AttentionShape&);
 
 template <class T>
 void attention_forward(CpuQueue&, const AttentionShape& s, const AttentionDropout& dropout, const T* q,
@@ -199,7 +205,7 @@ void attention_forward(CpuQueue&, const AttentionShape& s, const AttentionDropou
   using W = Wider<T>;
   for_tasks<T>(s, lengths, workspace, [&](const Task& t, W* scores) {
     const Operands<T> of(s, scores);
-    W* const m = of.rows;
+    W* const m = of.row;
     const W *const tk = of.k.read(t.keys, k + t.key_at), *const tv = of.v.read(t.keys, v + t.key_at);
     const std::int64_t stride = of.k.stride();
     for (std::int64_t first = 0; first < s.queries; first += kBlock) {
@@ -223,13 +229,12 @@ void attention_forward(CpuQueue&, const AttentionShape& s, const AttentionDropou
 
 template <class T>
 void attention_backward(CpuQueue&, const AttentionShape& s, const AttentionDropout& dropout, const T* q,
-                        const T* k, const T* v, const std::int32_t* lengths, const Wider<T>* log_sum,
-                        const T* gy, T* gq, T* gk, T* gv, Wider<T>* workspace) {
+                        const T* k, const T* v, const std::int32_t* lengths, const T* y,
+                        const Wider<T>* log_sum, const T* gy, T* gq, T* gk, T* gv, Wider<T>* workspace) {
   using W = Wider<T>;
   for_tasks<T>(s, lengths, workspace, [&](const Task& t, W* scores) {
     const Operands<T> of(s, scores);
-    W *const gradients = of.gradients, *const p = of.rows;
-    W* const m = dropout.rate > 0 ? p + s.keys : nullptr;
+    W *const gradients = of.gradients, *const m = dropout.rate > 0 ? of.row : nullptr;
     const W *const tk = of.k.read(t.keys, k + t.key_at), *const tv = of.v.read(t.keys, v + t.key_at);
     const std::int64_t stride = of.k.stride();
     for (std::int64_t first = 0; first < s.queries; first += kBlock) {
@@ -241,8 +246,9 @@ void attention_backward(CpuQueue&, const AttentionShape& s, const AttentionDropo
       for (std::int64_t i = 0; i < rows; ++i) {
         if (m) draw_row(s, dropout, t, first + i, m);
         const auto gradient = m ? gradient_row<true, W> : gradient_row<false, W>;
-        gradient(t.keys, scale_of<W>(s), log_sum[(t.sample * s.heads + t.head) * s.queries + first + i], m, p,
-                 scores + i * t.keys, gradients + i * t.keys);
+        gradient(t.keys, scale_of<W>(s), log_sum[(t.sample * s.heads + t.head) * s.queries + first + i],
+                 dot(s.width, y + at + i * t.stride, gy + at + i * t.stride), m, scores + i * t.keys,
+                 gradients + i * t.keys);
       }
       gemm<W>({false, false, rows, s.width, t.keys, t.keys, stride, stride}, gradients, tk,
               of.gq.place(gq + at), false);
@@ -263,19 +269,21 @@ void attention_backward(CpuQueue&, const AttentionShape& s, const AttentionDropo
 template void attention_forward<bf16>(CpuQueue&, const AttentionShape&, const AttentionDropout&, const bf16*,
                                       const bf16*, const bf16*, const std::int32_t*, bf16*, float*, float*);
 template void attention_backward<bf16>(CpuQueue&, const AttentionShape&, const AttentionDropout&, const bf16*,
-                                       const bf16*, const bf16*, const std::int32_t*, const float*,
-                                       const bf16*, bf16*, bf16*, bf16*, float*);
+                                       const bf16*, const bf16*, const std::int32_t*, const bf16*,
+                                       const float*, const bf16*, bf16*, bf16*, bf16*, float*);
 template void attention_forward<float>(CpuQueue&, const AttentionShape&, const AttentionDropout&,
                                        const float*, const float*, const float*, const std::int32_t*, float*,
                                        float*, float*);
+template void attention_backward<float>(CpuQueue&, const AttentionShape&, const AttentionDropout&,
+                                        const float*, const float*, const float*, const std::int32_t*,
+                                        const float*, const float*, const float*, float*, float*, float*,
+                                        float*);
 template void attention_forward<double>(CpuQueue&, const AttentionShape&, const AttentionDropout&,
                                         const double*, const double*, const double*, const std::int32_t*,
                                         double*, double*, double*);
-template void attention_backward<float>(CpuQueue&, const AttentionShape&, const AttentionDropout&,
-                                        const float*, const float*, const float*, const std::int32_t*,
-                                        const float*, const float*, float*, float*, float*, float*);
 template void attention_backward<double>(CpuQueue&, const AttentionShape&, const AttentionDropout&,
                                          const double*, const double*, const double*, const std::int32_t*,
-                                         const double*, const double*, double*, double*, double*, double*);
+                                         const double*, const double*, const double*, double*, double*,
+                                         double*, double*);
 
 }  // namespace ssn::kernels

@@ -152,14 +152,15 @@ template <class T, class F, class... A>
 void map_with_bias(CudaQueue& q, Where where, std::int64_t rows, std::int64_t cols, T* y, F f,
                    const Wider<T>* bias, const A*... a) {
   if (rows * cols == 0) return;
-  with_pack<T>(
-      cols,
-      [&](auto v) {
-        const ColumnLaunch l(chunk_count(rows, cols), cols / v.value);
-        launch(q, where, bias_kernel<T, v.value, F, A...>, l.grid, l.block, 0, rows, cols, chunk_rows(cols),
-               y, f, bias, a...);
-      },
-      y, bias, a...);
+  const auto start = [&](auto v) {
+    const ColumnLaunch l(chunk_count(rows, cols), cols / v.value);
+    launch(q, where, bias_kernel<T, v.value, F, A...>, l.grid, l.block, 0, rows, cols, chunk_rows(cols), y, f,
+           bias, a...);
+  };
+  if constexpr (std::is_same_v<T, double>)
+    start(std::integral_constant<int, 1>{});  // two at once do not fit into the registers
+  else
+    with_pack<T>(cols, start, y, bias, a...);
 }
 
 }  // namespace

@@ -36,13 +36,4 @@ __device__ FullPack<T> load_pack(const T* base, std::int64_t at, std::int64_t si
   return p;
 }
 
-/// The first `count` elements of p, if any.
-template <class T>
-__device__ void store_pack(const FullPack<T>& p, T* to, std::int64_t count) {
-  if (count >= kPack<T> && elements_past_alignment(to) == 0) return p.store(to);
-#pragma unroll
-  for (int v = 0; v < kPack<T>; ++v)
-    if (v < count) to[v] = p[v];
-}
-
 }  // namespace ssn::kernels

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "runtime/bf16.h"
+#include "runtime/hd.h"
 
 namespace ssn::kernels {
 
@@ -79,8 +80,27 @@ struct alignas(sizeof(W) * N < 16 ? sizeof(W) * N : 16) Values {
 };
 
 /// Whether full packs can be read from or written to p.
-inline bool aligned16(const void* p) {
+SSN_HD inline bool aligned16(const void* p) {
   return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+}
+
+/// A full pack from any address; only the first `count` elements exist, the others are 0.
+template <class T>
+__device__ Pack<T, kPack<T>> load_pack(const T* from, std::int64_t count) {
+  using P = Pack<T, kPack<T>>;
+  if (count >= kPack<T> && aligned16(from)) return P::load(from);
+  P p;
+#pragma unroll
+  for (int c = 0; c < kPack<T>; ++c) p[c] = c < count ? from[c] : T(0);
+  return p;
+}
+/// Its first `count` elements, to any address.
+template <class T>
+__device__ void store_pack(const Pack<T, kPack<T>>& p, T* to, std::int64_t count) {
+  if (count >= kPack<T> && aligned16(to)) return p.store(to);
+#pragma unroll
+  for (int c = 0; c < kPack<T>; ++c)
+    if (c < count) to[c] = p[c];
 }
 
 }  // namespace ssn::kernels

@@ -55,32 +55,35 @@ Doubles attended(const Settings& s, std::span<const Doubles> in) {
   return y;
 }
 
-OpCase case_of(const std::string& name, const Settings& s, bool thread_invariant = true) {
+OpCase case_of(const std::string& name, const Settings& s, bool thread_invariant = true,
+               bool cuda_on_host = true) {
   const Shape queries{s.samples() * s.queries, s.columns()}, keys{s.samples() * s.keys, s.columns()};
   return {.name = "attention_" + name,
           .inputs = {{queries}, {keys}, {keys}},
           .f =
               [=](std::span<const Var> in) {
                 return attention(
-                    in[0], in[1], in[2], Tensor::of<std::int32_t>({s.samples()}, s.lengths),
+                    in[0], in[1], in[2],
+                    Tensor::of<std::int32_t>({s.samples()}, s.lengths).to(in[0].device()),
                     {.heads = s.heads, .dropout = s.dropout, .random = kRandom, .first = kFirst});
               },
           .reference = [=](std::span<const Doubles> in) { return attended(s, in); },
           .adversarial = {Domain::all_negative, Domain::equal},
-          .cuda = false,
+          .cuda_on_host = cuda_on_host,
+          .cuda_f64 = s.width <= 64,
           .thread_invariant = thread_invariant};
 }
 
 }  // namespace
 
 std::vector<OpCase> attention_cases() {
-  return {case_of("plain", {{7, 7}, 7, 7, 3, 5}),
-          case_of("padded", {{5, 7, 1}, 7, 7, 2, 4}),
-          case_of("across", {{5, 6, 2}, 3, 6, 2, 4}),
-          case_of("dropout", {{9, 6, 10}, 10, 10, 2, 3, 0.3}),
-          case_of("long", {{130, 127, 257}, 257, 257, 2, 3, 0.1}),  // several blocks of queries
-          case_of("wide", {{31, 33}, 33, 33, 2, 64}),
-          case_of("one", {{1}, 1, 1, 1, 1}, false),
+  return {case_of("plain", {{7, 7}, 7, 7, 3, 5}), case_of("padded", {{5, 7, 1}, 7, 7, 2, 4}),
+          case_of("across", {{5, 6, 2}, 3, 6, 2, 4}), case_of("dropout", {{9, 6, 10}, 10, 10, 2, 3, 0.3}),
+          // Several blocks of queries on the CPU, and tiles of both sides on CUDA, where the first would take
+          // long.
+          case_of("long", {{130, 127, 257}, 257, 257, 2, 3, 0.1}, true, false),
+          case_of("tiles", {{37, 18}, 35, 37, 1, 5, 0.2}), case_of("wide", {{31, 33}, 33, 33, 2, 64}),
+          case_of("wider", {{3, 35}, 18, 35, 1, 71, 0.4}), case_of("one", {{1}, 1, 1, 1, 1}, false),
           case_of("none", {{}, 4, 4, 2, 3}, false)};
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/warp_tile.cuh"
 #include "runtime/random.h"
 #include "tests/cuda_on_host/schedules.h"
 #include "tests/cuda_on_host/tests/device_array.h"
@@ -144,6 +145,59 @@ TEST_F(DeviceHelpers, Pack) {
   alignas(16) float values[8];
   EXPECT_TRUE(aligned16(values + 4));
   EXPECT_FALSE(aligned16(values + 1));
+}
+
+/// A warp computes y (16, 32) = a (16, 48) bᵀ, b (32, 48), and z (16, 16) = y rounded · b's first 16 columns.
+template <class T>
+__global__ void multiply_tiles(const T* a, const T* b, Wider<T>* y, Wider<T>* z) {
+  constexpr int kDepth = 48, kRows = 32, kStride = kRowStride<T, kDepth>;
+  __shared__ alignas(16) T left[16 * kStride], right[kRows * kStride], scratch[16 * kRowStride<T, kRows>];
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kDepth; i += kWarp) {
+    const int at = i / kDepth * kStride + i % kDepth;
+    if (i < 16 * kDepth) left[at] = a[i];
+    right[at] = b[i];
+  }
+  __syncwarp();
+  WarpTile<T, kRows> first;
+  WarpTile<T, 16> second;
+  add_product_transposed<kDepth>(first, left, kStride, right, kStride);
+  first.each([&](Wider<T> v, int j, int column) { y[warp_row(j / 2) * kRows + column] = v; });
+  add_product(second, first, right, kStride, scratch);
+  second.each([&](Wider<T> v, int j, int column) { z[warp_row(j / 2) * 16 + column] = v; });
+}
+
+template <class T>
+void expect_tiles_multiplied(double tolerance) {
+  std::vector<T> a, b;
+  for (const double v : normals<double>(16 * 48, 8)) a.push_back(static_cast<T>(static_cast<float>(v)));
+  for (const double v : normals<double>(32 * 48, 9)) b.push_back(static_cast<T>(static_cast<float>(v)));
+  every_schedule([&] {
+    const DeviceArray<T> left(a), right(b);
+    const DeviceArray<Wider<T>> y(16 * 32), z(16 * 16);
+    launch(cuda_queue(), "multiply", multiply_tiles<T>, 1, kWarp, 0, left.data(), right.data(), y.data(),
+           z.data());
+    const auto first = y.values(), second = z.values();
+    for (int i = 0; i < 16; ++i) {
+      for (int j = 0; j < 32; ++j) {
+        double sum = 0;
+        for (int k = 0; k < 48; ++k)
+          sum += static_cast<double>(a[i * 48 + k]) * static_cast<double>(b[j * 48 + k]);
+        ASSERT_NEAR(first[i * 32 + j], sum, tolerance) << i << ", " << j;
+      }
+      for (int j = 0; j < 16; ++j) {
+        double sum = 0;
+        for (int k = 0; k < 32; ++k)
+          sum += static_cast<double>(static_cast<T>(first[i * 32 + k])) * static_cast<double>(b[k * 48 + j]);
+        ASSERT_NEAR(second[i * 16 + j], sum, 30 * tolerance) << i << ", " << j;
+      }
+    }
+  });
+}
+
+TEST_F(DeviceHelpers, ProductsOfAWarp) {
+  expect_tiles_multiplied<bf16>(1e-4);
+  expect_tiles_multiplied<float>(1e-4);
+  expect_tiles_multiplied<double>(1e-12);
 }
 
 /// Reverses x, through dynamic shared memory.
