@@ -151,7 +151,7 @@ TEST_F(DeviceHelpers, Pack) {
 template <class T>
 __global__ void multiply_tiles(const T* a, const T* b, Wider<T>* y, Wider<T>* z) {
   constexpr int kDepth = 48, kRows = 32, kStride = kRowStride<T, kDepth>;
-  __shared__ alignas(16) T left[16 * kStride], right[kRows * kStride], scratch[16 * kRowStride<T, kRows>];
+  alignas(16) __shared__ T left[16 * kStride], right[kRows * kStride], scratch[16 * kRowStride<T, kRows>];
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kDepth; i += kWarp) {
     const int at = i / kDepth * kStride + i % kDepth;
     if (i < 16 * kDepth) left[at] = a[i];
