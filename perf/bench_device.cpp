@@ -171,7 +171,8 @@ class Bench {
     }
     time("gradient norm", array, [&] { gradient_norm(parameters); });
     MovingAverage average(0.999, parameters);
-    time("moving average", 3 * array, [&] { average.update(parameters, 1); });
+    const auto optimizer = make_optimizer({}, parameters);
+    time("moving average", 3 * array, [&] { average.update(parameters, *optimizer); });
   }
 
   /// A network's weights from one group, in one call each way.

@@ -74,7 +74,9 @@ TEST(Layering, what_has_one_place_only) {
   only_in("#\\s*include <mpi", {"runtime/mpi_check.h"});
   only_in("#\\s*include <nccl", {"runtime/cuda/nccl_sum.cpp"});
   only_in("#\\s*pragma omp parallel", {"runtime/parallel.h"});
-  only_in("^\\s*#\\s*(if|ifdef|ifndef)\\b", {"runtime/hd.h", "runtime/cuda/launch.cuh"});
+  // The last two: what is an instruction of its own on a GPU.
+  only_in("^\\s*#\\s*(if|ifdef|ifndef)\\b",
+          {"runtime/hd.h", "runtime/cuda/launch.cuh", "runtime/bf16.h", "kernels/cuda/mma.cuh"});
 }
 
 TEST(Layering, no_kernel_start_outside_launch) {
