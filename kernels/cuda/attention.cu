@@ -356,6 +356,7 @@ __global__ void __launch_bounds__(Tiling<T, W>::kThreads)
   const int first = static_cast<int>(blockIdx.x % tiles) * L::kRows, mine = first + warp * 16;
   load_tile<W, L::kRows>(head, p.k + head.key_at + first * head.stride, head.length - first, k);
   load_tile<W, L::kRows>(head, p.v + head.key_at + first * head.stride, head.length - first, v);
+  __syncthreads();  // a warp writes its rows at the end, also where no query is read
   WarpTile<T, W> gk, gv;
   for (int query = 0; query < head.queries && first < head.length; query += L::kColumns) {
     const std::int64_t at = head.query_at + query * head.stride;

@@ -33,27 +33,31 @@ struct Span {
 };
 
 /// One access: by which thread of which block, when (barriers of the block, barriers of the warp), to which
-/// bytes of the word.
+/// bytes of the cell.
 struct Record {
   std::uint32_t block = 0, code = 0;
   std::uint32_t thread = 0, block_time = 0, warp_time = 0;
-  std::uint8_t bytes = 0;  // a bit for each of the 4
+  std::uint8_t bytes = 0;  // a bit for each
   bool atomic = false, write = false;
 };
 
-/// What is remembered of 4 bytes: the last write and two reads of this block, any reader of another, which
-/// bytes are written.
-struct Word {
+/// Bytes of a cell: those of the smallest number that kernels compute with, bf16. Of single bytes within one,
+/// only the last write is remembered.
+constexpr std::uintptr_t kCell = 2;
+
+/// What is remembered of a cell: the last write and two reads of this block, the launch's first reader of
+/// whatever block, which bytes are written.
+struct Cell {
   Record write, reads[2];
   std::uint32_t reading_block = 0, reading_code = 0;
   std::uint32_t written_block = 0;
-  std::uint8_t written = 0;
+  std::uint8_t reading = 0, written = 0;  // bytes
 };
 
-/// The words of memory by address, in pages made at their first access.
+/// The cells of memory by address, in pages made at their first access.
 class Shadow {
  public:
-  Word& word(std::uintptr_t address) {
+  Cell& cell(std::uintptr_t address) {
     const std::uintptr_t number = address / kPage;
     Recent& recent = recent_[number % recent_.size()];
     if (recent.number != number) {
@@ -61,13 +65,13 @@ class Shadow {
       if (!page) page = std::make_unique<Page>();
       recent = {number, page.get()};
     }
-    return recent.page->words[address % kPage / 4];
+    return recent.page->cells[address % kPage / kCell];
   }
 
  private:
   static constexpr std::uintptr_t kPage = 4096;
   struct Page {
-    Word words[kPage / 4];
+    Cell cells[kPage / kCell];
   };
   struct Recent {
     std::uintptr_t number = ~std::uintptr_t{0};
@@ -126,11 +130,11 @@ class Checker final : public RaceCheck {
 
  private:
   void check_place(const Access&, bool shared) const;
-  void check_word(Word&, const Record& mine, std::uintptr_t address, bool shared);
+  void check_cell(Cell&, const Record& mine, std::uintptr_t address, bool shared);
   void check_pair(const Record& mine, const Record& other, std::uintptr_t address, bool shared) const;
   bool happened_before(const Record& other, const Record& mine) const;
-  void remember_write(Word&, Record mine, bool shared);
-  void remember_read(Word&, Record mine, bool shared);
+  void remember_write(Cell&, Record mine, bool shared);
+  void remember_read(Cell&, Record mine, bool shared);
   std::uint32_t offset_of(const void* code) const {
     return static_cast<std::uint32_t>(static_cast<const char*>(code) - program_.base);
   }
@@ -195,20 +199,20 @@ void Checker::check_pair(const Record& mine, const Record& other, std::uintptr_t
        text_of(mine), text_of(other));
 }
 
-void Checker::check_word(Word& word, const Record& mine, std::uintptr_t address, bool shared) {
-  check_pair(mine, word.write, address, shared);
+void Checker::check_cell(Cell& cell, const Record& mine, std::uintptr_t address, bool shared) {
+  check_pair(mine, cell.write, address, shared);
   if (mine.write) {
-    for (const Record& read : word.reads) check_pair(mine, read, address, shared);
-    if (!shared && !mine.atomic && word.reading_block >= first_block_ && word.reading_block != block_) {
-      check_pair(mine, {.block = word.reading_block, .code = word.reading_code, .bytes = 15}, address,
-                 shared);
+    for (const Record& read : cell.reads) check_pair(mine, read, address, shared);
+    if (!shared && !mine.atomic && cell.reading_block >= first_block_ && cell.reading_block != block_) {
+      check_pair(mine, {.block = cell.reading_block, .code = cell.reading_code, .bytes = cell.reading},
+                 address, shared);
     }
-    remember_write(word, mine, shared);
+    remember_write(cell, mine, shared);
   } else {
-    if (shared && (word.written_block != block_ || (word.written & mine.bytes) != mine.bytes)) {
+    if (shared && (cell.written_block != block_ || (cell.written & mine.bytes) != mine.bytes)) {
       fail("read of shared memory that this block never wrote, at {}", line_of(mine.code));
     }
-    remember_read(word, mine, shared);
+    remember_read(cell, mine, shared);
   }
 }
 
@@ -217,27 +221,30 @@ bool same_moment(const Record& a, const Record& b) {
          a.warp_time == b.warp_time && a.atomic == b.atomic;
 }
 
-void Checker::remember_write(Word& word, Record mine, bool shared) {
+void Checker::remember_write(Cell& cell, Record mine, bool shared) {
   const std::uint8_t bytes = mine.bytes;
-  if (same_moment(word.write, mine)) mine.bytes |= word.write.bytes;
-  word.write = mine;
+  if (same_moment(cell.write, mine)) mine.bytes |= cell.write.bytes;
+  cell.write = mine;
   if (!shared) return;
-  if (word.written_block != block_) word.written = 0;
-  word.written_block = block_;
-  word.written |= bytes;
+  if (cell.written_block != block_) cell.written = 0;
+  cell.written_block = block_;
+  cell.written |= bytes;
 }
 
-void Checker::remember_read(Word& word, Record mine, bool shared) {
-  Record& first = word.reads[0];
+void Checker::remember_read(Cell& cell, Record mine, bool shared) {
+  Record& first = cell.reads[0];
   const bool replace =
       first.block != block_ || first.block_time != mine.block_time || first.thread == mine.thread;
-  Record& read = replace ? first : word.reads[1];
+  Record& read = replace ? first : cell.reads[1];
   if (same_moment(read, mine)) mine.bytes |= read.bytes;
   read = mine;
-  if (!shared && word.reading_block < first_block_) {
-    word.reading_block = block_;
-    word.reading_code = mine.code;
+  if (shared) return;
+  if (cell.reading_block < first_block_) {
+    cell.reading_block = block_;
+    cell.reading_code = mine.code;
+    cell.reading = 0;
   }
+  if (cell.reading_block == block_) cell.reading |= mine.bytes;
 }
 
 /// Global memory must be a live device allocation, or a variable of the program (constants).
@@ -269,11 +276,11 @@ void Checker::access(const Access& a) {
               .atomic = a.atomic,
               .write = a.write};
   const auto begin = reinterpret_cast<std::uintptr_t>(p), end = begin + a.bytes;
-  for (std::uintptr_t word = begin / 4 * 4; word < end; word += 4) {
-    const unsigned from = word < begin ? static_cast<unsigned>(begin - word) : 0;
-    const unsigned to = end - word < 4 ? static_cast<unsigned>(end - word) : 4;
+  for (std::uintptr_t cell = begin / kCell * kCell; cell < end; cell += kCell) {
+    const unsigned from = cell < begin ? static_cast<unsigned>(begin - cell) : 0;
+    const auto to = static_cast<unsigned>(std::min(end - cell, kCell));
     mine.bytes = static_cast<std::uint8_t>((1u << to) - (1u << from));
-    check_word(shadow_.word(word), mine, word, shared);
+    check_cell(shadow_.cell(cell), mine, cell, shared);
   }
 }
 

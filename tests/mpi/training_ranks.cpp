@@ -233,9 +233,10 @@ TEST(DataParallel, AStepThatIsNotFiniteOnOneRankStopsOrIsLeftOutOnAll) {
     model.build(comm);
     Trainer trainer(comm, model, {.config = config, .dataset = dataset, .train = dataset.train});
     const TrainResult result = trainer.run();
-    EXPECT_TRUE(std::isfinite(norm(model.parameters.values())));
+    for (const double value : test::values_of(model.parameters.values())) EXPECT_TRUE(std::isfinite(value));
     for (const Parameters::Buffer& buffer : model.parameters.buffers())
-      EXPECT_TRUE(std::isfinite(norm(buffer.tensor))) << buffer.name;
+      for (const double value : test::values_of(buffer.tensor))
+        EXPECT_TRUE(std::isfinite(value)) << buffer.name;
     EXPECT_TRUE(std::isfinite(result.train->loss()));
     return result.skipped;
   };
