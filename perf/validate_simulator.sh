@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What ssn simulate predicts beside what is measured on throttled networks, as Markdown on stdout:
-#   perf/validate_simulator.sh [--build DIR] [--rates 100mbit,1gbit] [--ranks 2,4] [--budgets dense,10%] [--turns 3] [--steps 3]
+#   perf/validate_simulator.sh [--build DIR] [--rates 100mbit,1gbit] [--ranks 2,4] [--budgets dense,10%] [--networks bert-2-768,wrn-16-2] [--turns 3] [--steps 3]
 # One command, perf/validate_simulator.sh > perf/results/simulator.md, makes the whole record in about nine minutes on a
 # quiet machine. perf/throttled/run.sh measures each step (it needs root, iproute2, Open MPI). Before and after each measurement a
 # profile is taken without any network between the ranks, on as many as there are cores; more ranks share the cores, so their
@@ -10,10 +10,10 @@
 # into account, where it is well above 1 on a quiet machine.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-build=$here/../build rates=100mbit,1gbit ranks=2,4 budgets=dense,10% turns=3 steps=3
+build=$here/../build rates=100mbit,1gbit ranks=2,4 budgets=dense,10% turns=3 steps=3 networks=bert-2-768,wrn-16-2
 [[ ${1-} != --help ]] || { sed -n "2,/^set/{/^set/d;s/^# \\{0,1\\}//p}" "$0"; exit 0; }
 while [[ $# -gt 0 ]]; do
-  [[ $1 =~ ^--(build|rates|ranks|budgets|turns|steps)$ && $# -ge 2 ]] || { echo "validate_simulator.sh: expected --build, --rates, --ranks, --budgets, --turns or --steps and a value, found '$*'; see --help" >&2; exit 2; }
+  [[ $1 =~ ^--(build|rates|ranks|budgets|networks|turns|steps)$ && $# -ge 2 ]] || { echo "validate_simulator.sh: expected --build, --rates, --ranks, --budgets, --networks, --turns or --steps and a value, found '$*'; see --help" >&2; exit 2; }
   declare "${1#--}=$2"
   shift 2
 done
@@ -26,12 +26,13 @@ cores=$(env -u OMP_NUM_THREADS nproc)
 export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # Samples of a rank and step, how many times --steps (short ones need more for the same certainty), and the network.
-networks=("4 1 --model bert-2-768 --data synthetic-text --length 64" "16 4 --model wrn-16-2 --data synthetic:3x32x32x100x4096")
+known=("4 1 --model bert-2-768 --data synthetic-text --length 64" "16 4 --model wrn-16-2 --data synthetic:3x32x32x100x4096")
 echo "| network | link | ranks | budget | predicted ms | measured ms | error | predicted gain | measured gain | waiting for sums, predicted | measured | work beside sums |"
 echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-for network in "${networks[@]}"; do
+for network in "${known[@]}"; do
   read -r samples times flags <<< "$network"
   read -ra flags <<< "$flags"
+  [[ ,$networks, == *,${flags[1]},* ]] || continue
   profile() {  # RANKS LAUNCHER...
     local count=$1
     shift

@@ -7,6 +7,51 @@
 #include "tools/training/task.h"
 
 namespace ssn {
+namespace {
+
+/// What the command finds out.
+struct Described {
+  const TrainConfig& config;
+  const InputShape& input;
+  const Model& model;
+  Cost costs;
+  Work work;
+  const Recompute& recompute;
+  std::int64_t memory;  // bytes that training takes
+};
+
+nlohmann::json plan_json(const Described& d) {
+  nlohmann::json out = d.model.plan_json();
+  out["memory"] = {{"training", d.memory}, {"recomputed", d.recompute.segments()}};
+  out["network"] = d.config.model;
+  if (d.input.length > 0) {
+    out["length"] = d.input.length, out["vocabulary"] = d.input.vocabulary;
+  } else {
+    out["input"] = d.input.size.text(), out["classes"] = d.input.classes;
+  }
+  out["bytes"] = to_json(d.costs);
+  out["flops"] = to_json(d.work);
+  return out;
+}
+
+std::string plan_text(const Described& d, int ranks) {
+  const Plan& plan = d.model.plan();
+  std::string out = fmt::format("{} for {}{}\n", d.config.model, d.input.text(),
+                                d.config.input.empty() ? fmt::format(" ({})", d.config.data) : "");
+  if (d.model.reduction()) out += text(*d.model.reduction()) + "\n";
+  out += fmt::format("\n{}\n{}\n{}", text(plan), text(d.costs), text(d.work));
+  out += fmt::format(
+      "\n{:>16} of memory for training with {} samples a step on {} rank(s), a rank, beside the data\n",
+      memory_text(d.memory), d.config.batch, ranks);
+  if (!d.recompute.segments().empty())
+    out += fmt::format("{:>16} recomputed: {}\n", "", fmt::join(d.recompute.segments(), ", "));
+  const std::string lines = advice(plan, d.costs, d.work);
+  if (!lines.empty()) out += "\n" + lines;
+  out.pop_back();
+  return out;
+}
+
+}  // namespace
 
 int plan(Comm& comm, const Arguments& arguments) {
   TrainConfig config;
@@ -43,34 +88,9 @@ int plan(Comm& comm, const Arguments& arguments) {
                     .trained = known.samples > 0 ? known.samples : RunSize::kUnknown,
                     .saves = true};
   const Recompute recompute = choose_recompute(config, run);
-  const std::int64_t memory = training_memory(config, run, recompute);
-  if (json) {
-    nlohmann::json out = model.plan_json();
-    out["memory"] = {{"training", memory}, {"recomputed", recompute.segments()}};
-    out["network"] = config.model;
-    if (input.length > 0) {
-      out["length"] = input.length, out["vocabulary"] = input.vocabulary;
-    } else {
-      out["input"] = input.size.text(), out["classes"] = input.classes;
-    }
-    out["bytes"] = to_json(costs);
-    out["flops"] = to_json(works);
-    print_result(comm, out.dump(1));
-    return 0;
-  }
-  std::string out = fmt::format("{} for {}{}\n", config.model, input.text(),
-                                config.input.empty() ? fmt::format(" ({})", config.data) : "");
-  if (model.reduction()) out += text(*model.reduction()) + "\n";
-  out += fmt::format("\n{}\n{}\n{}", text(plan), text(costs), text(works));
-  out += fmt::format(
-      "\n{:>16} of memory for training with {} samples a step on {} rank(s), a rank, beside the data\n",
-      memory_text(memory), config.batch, comm.size());
-  if (!recompute.segments().empty())
-    out += fmt::format("{:>16} recomputed: {}\n", "", fmt::join(recompute.segments(), ", "));
-  const std::string lines = advice(plan, costs, works);
-  if (!lines.empty()) out += "\n" + lines;
-  out.pop_back();
-  print_result(comm, out);
+  const Described described{
+      config, input, model, costs, works, recompute, training_memory(config, run, recompute)};
+  print_result(comm, json ? plan_json(described).dump(1) : plan_text(described, comm.size()));
   return 0;
 }
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # A program's ranks on one machine, with a real, slow network between them:
-#   perf/throttled/run.sh [--rate 1gbit] [--ranks 2] [--per-node 1] [--burst 256kb] PROGRAM ARGUMENT...
+#   perf/throttled/run.sh [--rate 1gbit] [--ranks 2] [--per-node 1] [--burst BYTES] PROGRAM ARGUMENT...
 # Every rank (--per-node: so many) runs in a network namespace of its own, as if on a node of its own. The namespaces are joined by a bridge;
-# what each sends is limited to --rate (tc's units; none: unlimited). After the run, each prints on stderr the bytes that
-# it sent. Needs root, iproute2, Open MPI. Ranks get one thread each unless OMP_NUM_THREADS says otherwise.
+# what each sends is limited to --rate (tc's units; none: unlimited). --burst is what may pass at once after a pause, beyond the
+# rate: 2 ms of it unless given (more hides short messages' time), but 72 KiB at least (with less, the limiter cuts packets). After the
+# run, each prints on stderr the bytes that it sent. Needs root, iproute2, Open MPI. Ranks get one thread each unless OMP_NUM_THREADS says otherwise.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-rate=1gbit ranks=2 each=1 burst=256kb
+rate=1gbit ranks=2 each=1 burst=
 while [[ $# -ge 2 && $1 == --* ]]; do
   case $1 in
     --rate) rate=$2 ;;
@@ -25,6 +26,10 @@ nodes=$((ranks / each))
 for tool in ip tc mpirun; do
   command -v $tool > /dev/null || { echo "run.sh: there is no '$tool': install iproute2 and Open MPI" >&2; exit 2; }
 done
+
+# Bytes of 2 ms, of a rate in gbit or mbit.
+burst_of() { awk -v rate="$1" 'BEGIN { bytes = 250 * rate * (rate ~ /gbit$/ ? 1000 : rate ~ /mbit$/); if (bytes < 73728) bytes = 73728; print int(bytes) }'; }
+if [[ -z $burst ]]; then burst=$(burst_of "$rate"); fi
 
 id=$$ bridge=ssnb$$
 down() {

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "tests/op_case.h"
 
 namespace ssn::test {
@@ -44,25 +47,9 @@ OpCase conv_case(const Row& r) {
           .thread_invariant = r.x[3] == r.options.groups && r.w[0] == r.options.groups};
 }
 
-}  // namespace
-
-std::vector<OpCase> conv_cases() {
-  const std::vector<Row> rows = {
-      {"3x3", {2, 7, 5, 3}, {4, 3, 3, 3}, {.padding = {1, 1}}},
-      {"1x1", {3, 4, 5, 7}, {6, 7, 1, 1}},
-      {"1x1_stride2", {2, 7, 6, 5}, {3, 5, 1, 1}, {.stride = {2, 2}}},
-      {"1x1_stride_and_odd_channels", {3, 17, 16, 5}, {9, 5, 1, 1}, {.stride = {2, 2}}},
-      {"1x1_stride_and_groups", {2, 9, 7, 6}, {8, 3, 1, 1}, {.stride = {3, 2}, .groups = 2}},
-      {"no_padding", {2, 6, 9, 3}, {5, 3, 4, 2}},
-      {"asymmetric", {2, 9, 11, 3}, {5, 3, 3, 4}, {.stride = {2, 3}, .padding = {2, 1}}},
-      {"dilated", {2, 9, 13, 3}, {4, 3, 3, 2}, {.padding = {1, 2}, .dilation = {2, 3}}},
-      {"dilated_stride",
-       {1, 11, 12, 2},
-       {3, 2, 3, 3},
-       {.stride = {3, 2}, .padding = {0, 3}, .dilation = {3, 2}}},
-      {"groups3", {2, 5, 7, 6}, {9, 2, 3, 3}, {.padding = {1, 1}, .groups = 3}},
-      {"groups2_wide", {1, 4, 3, 34}, {66, 17, 3, 2}, {.padding = {1, 0}, .groups = 2}},
-      {"groups_1x1", {3, 4, 5, 8}, {12, 2, 1, 1}, {.groups = 4}},
+/// Of each channel alone.
+std::vector<Row> depthwise_rows() {
+  return {
       {"depthwise", {2, 6, 7, 5}, {5, 1, 3, 3}, {.padding = {1, 1}, .groups = 5}},
       {"depthwise_wide", {2, 5, 6, 33}, {33, 1, 5, 3}, {.stride = {2, 1}, .padding = {2, 1}, .groups = 33}},
       {"depthwise_twice", {2, 6, 5, 4}, {8, 1, 3, 2}, {.padding = {1, 1}, .groups = 4}},
@@ -83,7 +70,28 @@ std::vector<OpCase> conv_cases() {
        {.stride = {3, 4}, .padding = {2, 0}, .groups = 6}},
       {"depthwise_whole_image", {2, 4, 5, 19}, {19, 1, 4, 5}, {.groups = 19}},
       {"depthwise_in_parts", {1, 131, 127, 2}, {2, 1, 3, 3}, {.padding = {1, 1}, .groups = 2}},
-      {"depthwise_of_many", {1, 5, 4, 300}, {300, 1, 5, 5}, {.padding = {2, 2}, .groups = 300}},
+      {"depthwise_of_many", {1, 5, 4, 300}, {300, 1, 5, 5}, {.padding = {2, 2}, .groups = 300}}};
+}
+
+}  // namespace
+
+std::vector<OpCase> conv_cases() {
+  std::vector<Row> rows = {
+      {"3x3", {2, 7, 5, 3}, {4, 3, 3, 3}, {.padding = {1, 1}}},
+      {"1x1", {3, 4, 5, 7}, {6, 7, 1, 1}},
+      {"1x1_stride2", {2, 7, 6, 5}, {3, 5, 1, 1}, {.stride = {2, 2}}},
+      {"1x1_stride_and_odd_channels", {3, 17, 16, 5}, {9, 5, 1, 1}, {.stride = {2, 2}}},
+      {"1x1_stride_and_groups", {2, 9, 7, 6}, {8, 3, 1, 1}, {.stride = {3, 2}, .groups = 2}},
+      {"no_padding", {2, 6, 9, 3}, {5, 3, 4, 2}},
+      {"asymmetric", {2, 9, 11, 3}, {5, 3, 3, 4}, {.stride = {2, 3}, .padding = {2, 1}}},
+      {"dilated", {2, 9, 13, 3}, {4, 3, 3, 2}, {.padding = {1, 2}, .dilation = {2, 3}}},
+      {"dilated_stride",
+       {1, 11, 12, 2},
+       {3, 2, 3, 3},
+       {.stride = {3, 2}, .padding = {0, 3}, .dilation = {3, 2}}},
+      {"groups3", {2, 5, 7, 6}, {9, 2, 3, 3}, {.padding = {1, 1}, .groups = 3}},
+      {"groups2_wide", {1, 4, 3, 34}, {66, 17, 3, 2}, {.padding = {1, 0}, .groups = 2}},
+      {"groups_1x1", {3, 4, 5, 8}, {12, 2, 1, 1}, {.groups = 4}},
       {"all_of_it",
        {2, 13, 10, 6},
        {4, 3, 3, 2},
@@ -105,6 +113,7 @@ std::vector<OpCase> conv_cases() {
       {"no_outputs", {2, 4, 5, 3}, {0, 3, 3, 3}, {.padding = {1, 1}}},
       {"no_rows", {2, 0, 5, 3}, {4, 3, 2, 3}, {.padding = {1, 1}}},
   };
+  std::ranges::copy(depthwise_rows(), std::back_inserter(rows));
   std::vector<OpCase> cases;
   for (const Row& r : rows) cases.push_back(conv_case(r));
   return cases;
