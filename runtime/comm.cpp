@@ -52,15 +52,15 @@ namespace {
 struct Claim {
   int devices = 0;  // that it sees
   int machine = 0;
-  std::array<char, 32> bus{};  // the device's address on its machine
+  std::array<char, 32> bus{};        // the device's address on its machine
+  std::array<char, 4096> missing{};  // what it lacks to use one; empty if nothing
 };
 
 void check_claims(std::span<const Claim> claims) {
   const auto is = [](const Claim& a, const Claim& b) { return a.machine == b.machine && a.bus == b.bus; };
   for (std::size_t r = 0; r < claims.size(); ++r) {
-    check_usage(claims[r].devices > 0, "use device",
-                "rank {} sees no CUDA device, or no driver for it (nvidia-smi lists them): use --device cpu",
-                r);
+    check_usage(claims[r].missing.front() == '\0', "use device", "rank {} {}; or use --device cpu", r,
+                claims[r].missing.data());
     for (std::size_t q = 0; q < r; ++q)
       check_usage(
           !is(claims[q], claims[r]), "use device",
@@ -77,10 +77,14 @@ void Comm::use_device(Device device) {
   if (device == Device::cpu) return;
   Claim mine{.machine = machine_};
   if constexpr (build::has_cuda) {
-    mine.devices = cuda_device_count();
-    if (mine.devices > 0) {
-      const std::string bus = use_cuda_device(local_rank_ % mine.devices);
-      std::copy_n(bus.begin(), std::min(bus.size(), mine.bus.size() - 1), mine.bus.begin());
+    const auto write = [](const std::string& text, auto& to) {
+      std::copy_n(text.begin(), std::min(text.size(), to.size() - 1), to.begin());
+    };
+    const std::string missing = missing_for_cuda(size_ > 1 && sums_on(Device::cuda));
+    write(missing, mine.missing);
+    if (missing.empty()) {
+      mine.devices = cuda_device_count();
+      write(use_cuda_device(local_rank_ % mine.devices), mine.bus);
     }
     check_claims(allgather(mine));
   } else {

@@ -67,7 +67,7 @@ class Comm {
   int local_size() const { return local_size_; }
   /// Of the machine's GPUs that this process sees, takes the one with its number among the machine's ranks
   /// for all its work; for the CPU nothing. Before the first use of a GPU. A UsageError on all ranks where
-  /// one has none, or two would share one.
+  /// one has none or lacks CUDA's libraries, or two would share one.
   void use_device(Device device);
   /// "1 rank", "4 ranks on 1 node, summed in shared memory".
   virtual std::string text() const = 0;
@@ -210,7 +210,7 @@ class SoloComm : public Comm {
 
 /// The communicator over all ranks that a launcher (mpirun, srun) started; without one, SoloComm, and MPI is
 /// not touched. Once a process. A UsageError where several tasks were started that do not know of each
-/// other.
+/// other; in builds without MPI, where several were started at all.
 std::unique_ptr<Comm> make_comm(SumPath path = SumPath::automatic);
 
 /// Runs a program's body on every rank and returns the exit code: the body's own, 2 for a UsageError, 1 for

@@ -72,7 +72,8 @@ TEST(Layering, what_has_one_place_only) {
   };
   only_in("#\\s*include <hdf5", {"runtime/hdf5_file.cpp"});
   only_in("#\\s*include <mpi", {"runtime/mpi_check.h"});
-  only_in("#\\s*include <nccl", {"runtime/cuda/nccl_sum.cpp"});
+  only_in("#\\s*include <nccl", {"runtime/cuda/nccl_sum.cpp", "runtime/cuda/late/nccl.cpp"});
+  only_in("\\bdlopen\\(", {"runtime/late_library.cpp"});
   only_in("#\\s*pragma omp parallel", {"runtime/parallel.h"});
   // The last two: what is an instruction of its own on a GPU.
   only_in("^\\s*#\\s*(if|ifdef|ifndef)\\b",

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cstdio>
 
+#include "runtime/config.h"
 #include "runtime/cuda/cuda_check.h"
+#include "runtime/cuda/late/libraries.h"
 
 namespace ssn {
 
@@ -16,7 +18,8 @@ std::atomic<bool> g_taken = false;
 void enter_device() {
   thread_local bool entered = false;
   if (entered) return;
-  check(cuda_device_count() > 0, "cuda_queue", "there is no CUDA device, or no driver for it: use the CPU");
+  const std::string missing = missing_for_cuda();
+  check(missing.empty(), "cuda_queue", "this machine {}; or use the CPU", missing);
   g_taken = true;
   cuda_check(cudaSetDevice(g_device), "cuda_queue");
   entered = true;
@@ -49,6 +52,19 @@ int cuda_device_count() {
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   cudaGetLastError();
   return 0;
+}
+
+std::string missing_for_cuda(bool sums) {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (result != cudaSuccess || count == 0)
+    return fmt::format("sees no CUDA device, or no driver for it ({}; nvidia-smi lists what there is)",
+                       cudaGetErrorString(result == cudaSuccess ? cudaErrorNoDevice : result));
+  if constexpr (build::cuda_on_host)
+    return "";
+  else
+    return missing_cuda_libraries(sums);
 }
 
 namespace memory {
