@@ -1,8 +1,10 @@
 // Training steps of a network on random images or text, and where their time goes:
 //   bench_step --model wrn-16-2 --batch 64 --budget dense --threads 2
 //   bench_step --model bert-2-768 --batch 8 --length 128 --vocabulary 30522
-// Prints one JSON object: milliseconds of every step, and by span (an operation, self time) in a traced
-// repetition.
+//   bench_step --model wrn-28-10 --batch 128 --device cuda --precision bf16
+// Prints one JSON object: milliseconds of every step, how many of them the host was busy (on a GPU it only
+// queues the work, and a step ends by waiting for that), the most memory that tensors took, and milliseconds
+// by span (an operation, self time) in a traced repetition. Exits with 69 where there is no such device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +16,8 @@
 #include "autograd/optimizer.h"
 #include "layers/models/outline.h"
 #include "runtime/comm.h"
+#include "runtime/device_memory.h"
+#include "runtime/dispatch.h"
 #include "runtime/options.h"
 #include "runtime/parallel.h"
 #include "runtime/random.h"
@@ -23,8 +27,10 @@
 namespace ssn {
 namespace {
 
+constexpr int kNoDevice = 69;  // EX_UNAVAILABLE
+
 struct Settings {
-  std::string model = "wrn-16-2", budget = "dense", weights = "eager", precision = "f32";
+  std::string model = "wrn-16-2", budget = "dense", weights = "eager", precision = "f32", device = "cpu";
   std::int64_t batch = 64, size = 32, classes = 100, length = 0, vocabulary = 30522;
   std::int64_t threads = 2, warmup = 3, steps = 20;
 
@@ -40,7 +46,9 @@ Settings parse(const std::vector<std::string>& arguments) {
   options.add("model", s.model, "NAME", "network")
       .add("budget", s.budget, "SIZE", "parameters of the group, or dense")
       .add("weights", s.weights, "POLICY", "what is kept of generated weights", {"eager", "lean"})
-      .add("precision", s.precision, "TYPE", "of activations", {"f32", "bf16"})
+      .add("precision", s.precision, "TYPE", "of activations; tf32: of a GPU's products",
+           {"f32", "tf32", "bf16"})
+      .add("device", s.device, "NAME", "where", {"cpu", "cuda"})
       .add("batch", s.batch, "N", "samples a step", at_least(1))
       .add("size", s.size, "PIXELS", "height and width", at_least(1))
       .add("classes", s.classes, "N", "classes", at_least(2))
@@ -56,10 +64,15 @@ Settings parse(const std::vector<std::string>& arguments) {
   return s;
 }
 
+Device device_of(const Settings& s) {
+  return s.device == name_of(Device::cuda) ? Device::cuda : Device::cpu;
+}
+
 class Training {
  public:
   explicit Training(const Settings& s)
-      : weights_(parameters_, {.budget = Budget::parse(s.budget)}, value_named<WeightPolicy>(s.weights)),
+      : parameters_(DType::f32, device_of(s)),
+        weights_(parameters_, {.budget = Budget::parse(s.budget)}, value_named<WeightPolicy>(s.weights)),
         network_(make_network(s.model, s.task(), {weights_, parameters_})),
         input_(zeros_for(s.task(), s.batch)),
         half_(s.precision == "bf16") {
@@ -81,6 +94,9 @@ class Training {
       labels_ = Tensor::empty({s.batch}, DType::i32);
       fill(labels_, s.classes);
     }
+    for (Tensor* t :
+         {&input_.images, &input_.tokens, &input_.lengths, &input_.predicted, &input_.segments, &labels_})
+      if (*t) *t = t->to(parameters_.device());
   }
 
   void step() {
@@ -136,21 +152,40 @@ nlohmann::json self_times(const Trace& trace) {
   return result;
 }
 
+struct Times {
+  std::vector<double> step, host;  // milliseconds
+};
+
+/// Adds a step's, which ends when the device has done it.
+void time_step(Training& training, Device device, Times& times) {
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  };
+  const Clock::time_point start = Clock::now();
+  training.step();
+  times.host.push_back(since(start));
+  on_queue(device, "bench_step", [](auto& q) { memory::synchronize(q); });
+  times.step.push_back(since(start));
+}
+
 int run(const Settings& s) {
+  const Device device = device_of(s);
+  if (!available(device)) {
+    fmt::print(stderr, "bench_step: there is no {} device here, or this build has no CUDA\n", s.device);
+    return kNoDevice;
+  }
+  if constexpr (build::has_cuda)
+    if (device == Device::cuda) cuda_queue().tf32 = s.precision == "tf32";
   set_num_threads(static_cast<int>(s.threads));
   Training training(s);
-  for (std::int64_t i = 0; i < s.warmup; ++i) training.step();
-  std::vector<double> milliseconds, recorded;
+  Times warmup, times, recorded;
+  for (std::int64_t i = 0; i < s.warmup; ++i) time_step(training, device, warmup);
   Trace trace;
-  const auto time_step = [&] {
-    const auto start = std::chrono::steady_clock::now();
-    training.step();
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  };
   for (std::int64_t i = 0; i < s.steps; ++i) {
-    milliseconds.push_back(time_step());
+    time_step(training, device, times);
     start_trace();
-    recorded.push_back(time_step());
+    time_step(training, device, recorded);
     const Trace step = stop_trace();
     trace.events.insert(trace.events.end(), step.events.begin(), step.events.end());
   }
@@ -161,8 +196,11 @@ int run(const Settings& s) {
                                    {"budget", s.budget},
                                    {"precision", s.precision},
                                    {"parameters", training.plan().total},
-                                   {"step_ms", milliseconds},
-                                   {"recorded_step_ms", recorded},
+                                   {"device", s.device},
+                                   {"peak_bytes", pool_stats(device).peak},
+                                   {"step_ms", times.step},
+                                   {"host_ms", times.host},
+                                   {"recorded_step_ms", recorded.step},
                                    {"span_ms", self_times(trace)}};
   fmt::print("{}\n", result.dump());
   return 0;
