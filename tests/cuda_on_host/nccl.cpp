@@ -294,12 +294,13 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
   if (comm->device != current_device())
     return refuse(ncclInvalidUsage, "the communicator is of device {}, the current one is {}", comm->device,
                   current_device());
-  ++comm->pending;
+  const bool counts = !is_captured(stream);  // what is recorded is not under way
+  if (counts) ++comm->pending;
   const cudaError_t queued = enqueue(stream, [=] {
     if (!is_live(comm)) return error(cudaErrorLaunchFailure, "ncclAllReduce: its communicator is gone");
     const ncclResult_t e =
         all_reduce(*comm, static_cast<const std::byte*>(from), static_cast<std::byte*>(to), count, type);
-    --comm->pending;
+    if (counts) --comm->pending;
     if (e == ncclSuccess) return cudaSuccess;
     comm->error = e;
     return error(cudaErrorLaunchFailure, "ncclAllReduce: {}", t_text);
@@ -307,7 +308,7 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
   if (queued == cudaSuccess) return ncclSuccess;
   const ncclResult_t e = comm->error;
   if (e == ncclSuccess) {  // not queued at all
-    --comm->pending;
+    if (counts) --comm->pending;
     return refuse(ncclInvalidArgument, "{}", cudaGetErrorString(queued));
   }
   return e;

@@ -4,10 +4,12 @@
 #include <cstring>
 #include <map>
 #include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cuda_on_host/runtime.h"
+#include "tests/cuda_on_host/capture.h"
 #include "tests/cuda_on_host/device_memory.h"
 #include "tests/cuda_on_host/runtime_error.h"
 #include "tests/cuda_on_host/streams.h"
@@ -22,6 +24,7 @@ struct Allocation {
 struct Device {  // all of them; never destroyed: static objects may free memory late
   std::mutex mutex;
   std::map<const char*, Allocation> allocations;
+  std::map<const char*, std::size_t> pinned;  // host memory, bytes
   std::size_t in_use = 0, total = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
                                   static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 };
@@ -102,6 +105,40 @@ int current_device() {
   return t_device;
 }
 
+namespace {
+
+/// The mutex must be held.
+bool is_pinned(const void* begin, std::size_t bytes) {
+  const auto* p = static_cast<const char*>(begin);
+  const auto next = device().pinned.upper_bound(p);
+  return next != device().pinned.begin() && p + bytes <= std::prev(next)->first + std::prev(next)->second;
+}
+
+/// Pinned memory as it is when a copy from it is queued. The mutex must be held.
+struct PinnedSource {
+  const char* from;
+  std::size_t bytes, hash;
+
+  static std::size_t hash_of(const char* from, std::size_t bytes) {
+    return std::hash<std::string_view>()({from, bytes});
+  }
+  PinnedSource(const void* source, std::size_t n)
+      : from(is_pinned(source, n) ? static_cast<const char*>(source) : nullptr),
+        bytes(n),
+        hash(from ? hash_of(from, n) : 0) {}
+  /// Whether it still is.
+  cudaError_t check() const {
+    if (!from) return cudaSuccess;
+    if (!is_pinned(from, bytes))
+      return error(cudaErrorInvalidValue, "copy: its source, pinned memory, was freed before it was done");
+    if (hash_of(from, bytes) != hash)
+      return error(cudaErrorInvalidValue, "copy: its source, pinned memory, was written before it was done");
+    return cudaSuccess;
+  }
+};
+
+}  // namespace
+
 cudaError_t record_error(cudaError_t code, std::string text) {
   t_texts[code] = std::move(text);
   return t_last = code;
@@ -109,6 +146,7 @@ cudaError_t record_error(cudaError_t code, std::string text) {
 
 cudaError_t copy_to_symbol(void* symbol, std::size_t size, const void* from, std::size_t bytes,
                            std::size_t offset) {
+  if (const cudaError_t e = check_allowed("cudaMemcpyToSymbol"); e != cudaSuccess) return e;
   if (offset > size || bytes > size - offset) {
     return error(cudaErrorInvalidValue, "copy of {} bytes to offset {} of a variable of {} bytes", bytes,
                  offset, size);
@@ -133,6 +171,16 @@ const char* cudaGetErrorName(cudaError_t e) {
     case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorIllegalState: return "cudaErrorIllegalState";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureMerge: return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched: return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
+    case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+    case cudaErrorStreamCaptureWrongThread: return "cudaErrorStreamCaptureWrongThread";
   }
   return "unrecognized error code";
 }
@@ -170,6 +218,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t e = check_allowed("cudaDeviceSynchronize"); e != cudaSuccess) return e;
   return run_everything();
 }
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {
@@ -180,6 +229,7 @@ cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  if (const cudaError_t e = check_allowed("cudaMalloc"); e != cudaSuccess) return e;
   std::lock_guard lock(device().mutex);
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
@@ -242,16 +292,56 @@ cudaError_t enqueue_checked(cudaStream_t stream, const std::function<cudaError_t
 }  // namespace
 
 cudaError_t cudaFree(void* memory) {
+  if (const cudaError_t e = check_allowed("cudaFree"); e != cudaSuccess) return e;
   const cudaError_t e = run_everything();
   return e == cudaSuccess && memory ? free_now(memory) : e;
+}
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags) {
+  if (const cudaError_t e = check_allowed("cudaHostAlloc"); e != cudaSuccess) return e;
+  if (flags != cudaHostAllocDefault) return error(cudaErrorInvalidValue, "flags {}", flags);
+  std::lock_guard lock(device().mutex);
+  *memory = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  if (posix_memalign(memory, 256, bytes)) return error(cudaErrorMemoryAllocation, "{} bytes", bytes);
+  std::memset(*memory, 0xFF, bytes);  // NaN
+  device().pinned[static_cast<const char*>(*memory)] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  if (const cudaError_t e = check_allowed("cudaFreeHost"); e != cudaSuccess) return e;
+  std::lock_guard lock(device().mutex);
+  if (memory && device().pinned.erase(static_cast<const char*>(memory)) == 0)
+    return error(cudaErrorInvalidValue, "{} is not the begin of pinned memory", memory);
+  std::free(memory);
+  return cudaSuccess;
 }
 cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t stream) {
   const cudaError_t e = check_stream(stream);
   return e == cudaSuccess ? cudaMalloc(memory, bytes) : e;
 }
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  if (is_captured(stream)) return refuse_capture(stream, "cudaFreeAsync is not recorded here");
   return enqueue(stream, [=] { return memory ? free_now(memory) : cudaSuccess; });
 }
+
+namespace {
+
+/// A copy that is recorded reads and writes what is there when it is repeated.
+cudaError_t record_copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                        cudaStream_t stream) {
+  const bool pageable = [&] {
+    std::lock_guard lock(device().mutex);
+    const auto stays = [&](const void* p) {
+      return place_of(p, bytes) != Place::host || is_pinned(p, bytes);
+    };
+    return !stays(to) || !stays(from);
+  }();
+  if (pageable) return refuse_capture(stream, "a copy from or to pageable memory is not for a capture");
+  return enqueue_checked(
+      stream, [=] { return check_copy(to, from, bytes, kind); }, [=] { std::memcpy(to, from, bytes); });
+}
+
+}  // namespace
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
@@ -259,8 +349,18 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   if (bytes == 0) return check_stream(stream);
+  const PinnedSource source = [&] {
+    std::lock_guard lock(device().mutex);
+    return PinnedSource(from, bytes);
+  }();
+  if (is_captured(stream)) return record_copy(to, from, bytes, kind, stream);
   return enqueue_checked(
-      stream, [=] { return check_copy(to, from, bytes, kind); }, [=] { std::memcpy(to, from, bytes); });
+      stream,
+      [=] {
+        const cudaError_t e = source.check();
+        return e == cudaSuccess ? check_copy(to, from, bytes, kind) : e;
+      },
+      [=] { std::memcpy(to, from, bytes); });
 }
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
   return cudaMemsetAsync(to, value, bytes, nullptr);
@@ -273,7 +373,12 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
   const int where = device_of(p, 1);
   void* q = const_cast<void*>(p);
-  *a = {where >= 0 ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, where, where >= 0 ? q : nullptr,
-        where >= 0 ? nullptr : q};
+  std::lock_guard lock(device().mutex);
+  if (where >= 0)
+    *a = {cudaMemoryTypeDevice, where, q, nullptr};
+  else if (is_pinned(p, 1))
+    *a = {cudaMemoryTypeHost, t_device, q, q};
+  else
+    *a = {cudaMemoryTypeUnregistered, -1, nullptr, q};
   return cudaSuccess;
 }

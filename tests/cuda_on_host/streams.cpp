@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 
+#include "tests/cuda_on_host/capture.h"
 #include "tests/cuda_on_host/runtime_error.h"
 #include "tests/cuda_on_host/schedules.h"
 
@@ -18,10 +19,12 @@ struct CUstream_st {
   bool asked = false;    // cudaStreamQuery has said no to what is queued
   std::deque<std::function<cudaError_t()>> queue = {};
   std::uint64_t queued = 0, done = 0;  // pieces of work so far
+  cuda_on_host::Seat seat = {};
 };
 struct CUevent_st {
   std::shared_ptr<CUstream_st> stream;  // null: not recorded yet
   std::uint64_t after = 0;              // so many pieces of its work
+  cuda_on_host::Seat seat = {};         // recorded there
 };
 
 namespace cuda_on_host {
@@ -98,8 +101,45 @@ cudaError_t check_stream(cudaStream_t stream) {
                current_device());
 }
 
+bool is_captured(cudaStream_t stream) {
+  std::lock_guard lock(registry().mutex);
+  const auto s = find(stream);
+  return s && s->seat;
+}
+cudaError_t refuse_capture(cudaStream_t stream, const char* why) {
+  std::lock_guard lock(registry().mutex);
+  find(stream)->seat.capture->spoil(why);
+  return error(cudaErrorStreamCaptureUnsupported, "{}", why);
+}
+
+namespace {
+
+/// An error if the stream is captured, or this thread may not wait because of what it captures.
+cudaError_t check_wait(const CUstream_st& s, const char* call) {
+  if (const cudaError_t e = check_allowed(call); e != cudaSuccess) return e;
+  if (!s.seat) return cudaSuccess;
+  s.seat.capture->spoil(fmt::format("{} was called", call));
+  return error(cudaErrorStreamCaptureUnsupported, "{} of a stream that is captured", call);
+}
+
+/// The null stream waits for others, so it is not for a thread that captures one.
+cudaError_t check_null_stream() {
+  const std::shared_ptr<Capture> capture = forbidding_capture();
+  if (!capture) return cudaSuccess;
+  capture->spoil("the null stream was used");
+  return error(cudaErrorStreamCaptureImplicit, "the null stream is not for use while a stream is captured");
+}
+
+}  // namespace
+
 cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work) {
   if (const cudaError_t e = check_stream(stream); e != cudaSuccess) return e;
+  if (is_captured(stream)) {
+    std::lock_guard lock(registry().mutex);
+    const Seat& seat = find(stream)->seat;
+    return seat.capture->add(seat.lane, std::move(work));
+  }
+  if (const cudaError_t e = stream ? cudaSuccess : check_null_stream(); e != cudaSuccess) return e;
   if (streams() == Streams::prompt) return work();
   std::lock_guard lock(registry().mutex);
   if (!stream) {
@@ -142,6 +182,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (const cudaError_t e = check_stream(stream); e != cudaSuccess) return e;
   std::lock_guard lock(registry().mutex);
   const auto s = find(stream);
+  if (const cudaError_t e = check_wait(*s, "cudaStreamSynchronize"); e != cudaSuccess) return e;
   return run(*s, s->queued);
 }
 /// Says no once: who polls comes again.
@@ -149,6 +190,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (const cudaError_t e = check_stream(stream); e != cudaSuccess) return e;
   std::lock_guard lock(registry().mutex);
   const auto s = find(stream);
+  if (const cudaError_t e = check_wait(*s, "cudaStreamQuery"); e != cudaSuccess) return e;
   if (!s->queue.empty() && !s->asked) {
     s->asked = true;
     return error(cudaErrorNotReady, "work is left on the stream");
@@ -177,9 +219,37 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   std::lock_guard lock(registry().mutex);
   if (const cudaError_t e = check_event(event); e != cudaSuccess) return e;
   event->stream = find(stream);
-  event->after = event->stream->queued;
+  event->seat = event->stream->seat;
+  event->after = event->seat ? event->seat.capture->size(event->seat.lane) : event->stream->queued;
   return cudaSuccess;
 }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  std::lock_guard lock(registry().mutex);
+  if (const cudaError_t e = check_event(event); e != cudaSuccess) return e;
+  if (event->seat) return error(cudaErrorCapturedEvent, "the event was recorded in a capture");
+  if (const cudaError_t e = check_allowed("cudaEventSynchronize"); e != cudaSuccess) return e;
+  return event->stream ? run(*event->stream, event->after) : cudaSuccess;
+}
+namespace {
+
+/// In a capture, an event of it makes a stream take part.
+cudaError_t wait_in_capture(CUstream_st& s, const CUevent_st& event) {
+  if (!event.seat) {
+    s.seat.capture->spoil("an event from outside was waited for");
+    return error(cudaErrorStreamCaptureIsolation, "the event was recorded outside of the stream's capture");
+  }
+  Capture& capture = *event.seat.capture;
+  if (capture.ended()) return error(cudaErrorCapturedEvent, "the event is of a capture that has ended");
+  if (s.seat && s.seat.capture != event.seat.capture) {
+    s.seat.capture->spoil("an event of another capture was waited for");
+    return error(cudaErrorStreamCaptureMerge, "the event is of another capture than the stream");
+  }
+  if (!s.seat) s.seat = {event.seat.capture, capture.join()};
+  return capture.add_wait(s.seat.lane, event.seat.lane, event.after);
+}
+
+}  // namespace
+
 /// What the event holds now counts: it may be recorded again.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   std::lock_guard lock(registry().mutex);
@@ -187,5 +257,35 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (flags != 0) return error(cudaErrorInvalidValue, "flags {}", flags);
   if (!event->stream)
     return error(cudaErrorInvalidValue, "the event was never recorded: nothing is waited for");
+  if (const cudaError_t e = check_stream(stream); e != cudaSuccess) return e;
+  if (const auto s = find(stream); s->seat || event->seat) return wait_in_capture(*s, *event);
   return enqueue(stream, [other = event->stream, after = event->after] { return run(*other, after); });
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (const cudaError_t e = check_stream(stream); e != cudaSuccess) return e;
+  if (!stream) return error(cudaErrorStreamCaptureUnsupported, "the null stream cannot be captured");
+  std::lock_guard lock(registry().mutex);
+  const auto s = find(stream);
+  if (s->seat) return error(cudaErrorIllegalState, "the stream is captured already");
+  s->seat = {std::make_shared<Capture>(mode), 0};
+  begin_capture(s->seat.capture);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  if (const cudaError_t e = check_stream(stream); e != cudaSuccess) return e;
+  std::lock_guard lock(registry().mutex);
+  const Seat seat = find(stream)->seat;
+  if (!seat) return error(cudaErrorIllegalState, "the stream is not captured");
+  if (seat.lane != 0)
+    return error(cudaErrorStreamCaptureUnmatched, "the capture was begun on another stream");
+  if (seat.capture->thread() != std::this_thread::get_id())
+    return error(cudaErrorStreamCaptureWrongThread, "the capture was begun by another thread");
+  for (const auto& [unused, s] : registry().streams)
+    if (s->seat.capture == seat.capture) s->seat = {};
+  end_capture(seat.capture);
+  const cudaError_t e = seat.capture->finish();
+  if (e == cudaSuccess) *graph = make_graph(seat.capture);
+  return e;
 }

@@ -10,39 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "tests/cuda_on_host/schedules.h"
+#include "tests/cuda_on_host/tests/stream_objects.h"
 
 namespace {
 
-/// While it lives, queued work waits for someone who waits for it.
-struct Late {
-  Late() { cuda_on_host::streams() = cuda_on_host::Streams::late; }
-  ~Late() {
-    cudaDeviceSynchronize();
-    cuda_on_host::streams() = cuda_on_host::Streams::prompt;
-  }
-};
-
-struct Stream {
-  cudaStream_t handle = nullptr;
-  Stream() { cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking); }
-  ~Stream() { cudaStreamDestroy(handle); }
-};
-struct Event {
-  cudaEvent_t handle = nullptr;
-  Event() { cudaEventCreateWithFlags(&handle, cudaEventDisableTiming); }
-  ~Event() { cudaEventDestroy(handle); }
-};
-/// Four bytes of device memory, 0 at first.
-struct Word {
-  unsigned* at = nullptr;
-  Word() {
-    cudaMalloc(&at, sizeof *at);
-    cudaMemset(at, 0, sizeof *at);
-  }
-  ~Word() { cudaFree(at); }
-  unsigned value() const { return *at; }  // as it is now
-};
+using namespace cuda_on_host::test;
 
 TEST(Streams, WorkIsDoneWhenItIsWaitedFor) {
   const Word x, y;
@@ -94,9 +66,6 @@ TEST(Streams, FreeingMemoryWaitsForTheDevice) {
 }
 
 TEST(Streams, WhatIsWrongIsRefused) {
-  const auto refused = [](cudaError_t code, const char* text) {
-    return code != cudaSuccess && std::string(cudaGetErrorString(code)).find(text) != std::string::npos;
-  };
   const Stream stream;
   const Event event;
   EXPECT_TRUE(refused(cudaStreamWaitEvent(stream.handle, event.handle), "never recorded"));
@@ -239,6 +208,30 @@ TEST(NcclRanks, AreToldThatTheyDiffer) {
 TEST(NcclRanks, MustHaveTheirOwnDevices) {
   for (const std::string& text : two_ranks({1, 1}, [](ncclComm_t, int) { return std::string("joined"); }))
     expect_part("Duplicate GPU detected: ranks 0 and 1 both on CUDA device 0000:01:00.0", text);
+}
+
+/// Pinned memory, written after a copy from it was queued, or given back.
+TEST(Pinned, IsNotChangedBeforeItsCopyIsDone) {
+  const Word x;
+  const Late late;
+  const Stream a;
+  for (const bool waits : {true, false})
+    for (const bool frees : {true, false}) {
+      const Event copied;
+      unsigned* host = nullptr;
+      ASSERT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&host), 4, cudaHostAllocDefault), cudaSuccess);
+      *host = 7;
+      cudaMemcpyAsync(x.at, host, 4, cudaMemcpyHostToDevice, a.handle);
+      cudaEventRecord(copied.handle, a.handle);
+      if (waits) cudaEventSynchronize(copied.handle);
+      if (frees) cudaFreeHost(host);
+      if (!frees) *host = 8;
+      const cudaError_t result = cudaStreamSynchronize(a.handle);
+      const char* text = frees ? "was freed before" : "was written before";
+      EXPECT_TRUE(waits ? result == cudaSuccess : refused(result, text));
+      if (!frees) cudaFreeHost(host);
+    }
+  cudaGetLastError();
 }
 
 TEST(Leaks, EndTheProgramWithAnError) {
