@@ -102,6 +102,11 @@ bool Prefetcher::push(const std::stop_token& stop, Batch batch) {
   return true;
 }
 
+bool Prefetcher::ready() {
+  const std::scoped_lock lock(mutex_);
+  return !ready_.empty();
+}
+
 std::optional<Batch> Prefetcher::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !ready_.empty() || done_; });

@@ -67,6 +67,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   /// The next batch; none after the last. Throws what preparing it threw, also when called again.
   std::optional<Batch> next();
+  /// Whether next() returns a batch without waiting.
+  bool ready();
 
  private:
   void run(const std::stop_token& stop);

@@ -13,6 +13,9 @@ void* allocate(
 void* allocate(CudaQueue&, std::size_t bytes);
 void release(CpuQueue&, void* data);
 void release(CudaQueue&, void* data);
+/// Memory of the CPU in pages that stay where they are. Any thread. Defined in CUDA builds only.
+void* allocate_pinned(std::size_t bytes);
+void release_pinned(void* data);
 void fill_bytes(CpuQueue&, void* data, int value, std::size_t bytes);
 void fill_bytes(CudaQueue&, void* data, int value, std::size_t bytes);
 /// `count` elements of `bytes` (1, 2, 4 or 8) each, all like the one at `value`, which is on the host.

@@ -15,6 +15,7 @@
 #include "runtime/device_memory.h"
 #include "runtime/dispatch.h"
 #include "runtime/dry_run.h"
+#include "runtime/staging.h"
 
 namespace ssn {
 std::size_t physical_memory() {
@@ -151,6 +152,18 @@ Pool& pool(Device device) {  // never destroyed: static tensors may outlive it
   return device == Device::cpu ? cpu : cuda;
 }
 
+/// Of the CPU's memory, for copies to a GPU. Not destroyed either.
+Pool& pinned_pool() {
+  static Pool& made = *new Pool({[](std::size_t bytes) -> void* {
+                                   if constexpr (build::has_cuda) return memory::allocate_pinned(bytes);
+                                   fail("allocate", "this build has no CUDA, and no memory for its copies");
+                                 },
+                                 [](void* data, std::size_t) {
+                                   if constexpr (build::has_cuda) memory::release_pinned(data);
+                                 }});
+  return made;
+}
+
 thread_local DryRun* t_dry_run = nullptr;
 
 /// Address space without memory behind it: of what is large, for there is a limit to the number of maps.
@@ -248,6 +261,12 @@ Storage Storage::adopt(Device device, void* data, std::size_t bytes, std::functi
     if (release) release();
   };
   return s;
+}
+
+Storage pinned_storage(std::size_t bytes) {
+  std::size_t size = build::exact_allocation ? std::max<std::size_t>(bytes, 1) : rounded(bytes);
+  void* data = pinned_pool().take(size);
+  return Storage::adopt(Device::cpu, data, bytes, [=] { pinned_pool().give(data, size); });
 }
 
 PoolStats pool_stats(Device device) {

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "datasets/feed.h"
 #include "layers/models/zoo.h"
 #include "runtime/dispatch.h"
 #include "tests/cuda_on_host/schedules.h"
@@ -125,6 +126,34 @@ TEST(DeviceTrainingPrecision, LossesFollowThoseInF32) {
     EXPECT_TRUE(close(less.losses, exact.losses, tolerance)) << precision;
     EXPECT_NE(less.losses, exact.losses) << precision;
     for (int i = 0; i < 2; ++i) EXPECT_EQ(again.losses[i], less.losses[i]) << precision;
+  }
+}
+
+/// Every batch of a feed, copied by work that is queued and not waited for, beside the loader's.
+void check_feed(const Loader& loader) {
+  Feed feed(loader, {.end_epoch = 2}, Device::cuda);
+  std::vector<Tensor> tokens, labels;
+  while (const std::optional<Batch> batch = feed.next()) {
+    tokens.push_back(batch->tokens.clone());
+    labels.push_back(batch->labels.clone());
+    feed.start_next();
+  }
+  ASSERT_EQ(std::ssize(tokens), 2 * loader.steps_per_epoch());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const Batch want = loader.batch(0, static_cast<std::int64_t>(i) % loader.steps_per_epoch());
+    EXPECT_TRUE(same_bits(tokens[i].to(Device::cpu), want.tokens)) << i;
+    EXPECT_TRUE(same_bits(labels[i].to(Device::cpu), want.labels)) << i;
+  }
+}
+
+TEST(DeviceFeed, GivesTheLoadersBatches) {
+  if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  const Loader loader(dataset_of(text_config()).train, {.batch = 3, .training = false});
+  check_feed(loader);
+  if constexpr (build::cuda_on_host) {
+    cuda_on_host::streams() = cuda_on_host::Streams::late;
+    check_feed(loader);
+    cuda_on_host::streams() = cuda_on_host::Streams::prompt;
   }
 }
 

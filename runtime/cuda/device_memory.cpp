@@ -68,6 +68,15 @@ std::string missing_for_cuda(bool sums) {
 }
 
 namespace memory {
+namespace {
+
+void report(cudaError_t result) {
+  if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
+  const std::string reason = fmt::format("{}: {}", cudaGetErrorName(result), cudaGetErrorString(result));
+  std::fprintf(stderr, "%s\n", error_text("release", reason).c_str());
+}
+
+}  // namespace
 
 void* allocate(CudaQueue&, std::size_t bytes) {
   void* p = nullptr;
@@ -86,10 +95,22 @@ void* allocate(CudaQueue&, std::size_t bytes) {
 // Runs in destructors, so it reports and does not throw. cudaFree waits for the device, so work that still
 // uses the memory ends first; at the end of the program the driver may be gone, and the memory with it.
 void release(CudaQueue&, void* data) {
-  const cudaError_t result = cudaFree(data);
-  if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
-  const std::string reason = fmt::format("{}: {}", cudaGetErrorName(result), cudaGetErrorString(result));
-  std::fprintf(stderr, "%s\n", error_text("release", reason).c_str());
+  report(cudaFree(data));
+}
+
+void* allocate_pinned(std::size_t bytes) {
+  enter_device();
+  void* p = nullptr;
+  const cudaError_t result = cudaHostAlloc(&p, bytes, cudaHostAllocDefault);
+  check(result != cudaErrorMemoryAllocation, "allocate",
+        "no pinned memory for {} bytes of a batch: lower --batch, or raise the limit of the container",
+        bytes);
+  cuda_check(result, "allocate");
+  return p;
+}
+
+void release_pinned(void* data) {
+  report(cudaFreeHost(data));
 }
 
 void fill_bytes(CudaQueue& q, void* data, int value, std::size_t bytes) {

@@ -122,7 +122,7 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
       share(std::min(batch, size.measured), config.shards > 0 ? size.ranks * parts : size.ranks);
   const Device device = device_of(config);
   const bool host = device == Device::cpu;  // else what the processor keeps is not of this memory
-  std::vector<NetworkInput> prepared;       // by the loaders
+  std::vector<NetworkInput> prepared;       // by the loaders, or on their way to the GPU
   const auto prepare = [&](std::int64_t batches, std::int64_t of) {
     for (std::int64_t i = 0; i < std::min(batches, host ? PrefetchOptions().depth + 1 : 1); ++i)
       prepared.push_back(zeros_for(task, of));

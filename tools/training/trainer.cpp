@@ -111,7 +111,7 @@ double Trainer::read(const std::vector<Given>& parts) {
   return all;
 }
 
-Trainer::Step Trainer::step(Prefetcher& batches) {
+Trainer::Step Trainer::step(Feed& batches) {
   const Span span("step");
   model_.parameters.zero_gradients();
   const auto metrics = epoch_metrics_;  // what a step that is left out must not change
@@ -130,6 +130,7 @@ Trainer::Step Trainer::step(Prefetcher& batches) {
     given.push_back(accumulate(*batch));
     if (shards_) shards_->end();
     labels += batch->size();
+    batches.start_next();
   }
   reducer_.finish();
   const std::optional<std::int64_t> element = reducer_.not_finite();
@@ -174,7 +175,7 @@ void Trainer::leave_out(bool loss_finite, std::optional<std::int64_t> element) {
 }
 
 std::vector<double> Trainer::run_steps(std::int64_t count) {
-  Prefetcher batches(train_, from_here());
+  Feed batches(train_, from_here(), model_.parameters.device());
   std::vector<double> losses;
   for (std::int64_t i = 0; i < count; ++i) {
     losses.push_back(step(batches).loss);
@@ -183,7 +184,7 @@ std::vector<double> Trainer::run_steps(std::int64_t count) {
   return losses;
 }
 
-bool Trainer::run_epoch(Prefetcher& batches, Progress& progress) {
+bool Trainer::run_epoch(Feed& batches, Progress& progress) {
   epoch_samples_ = 0;
   const auto start = Clock::now();
   bool stop = false;
@@ -284,7 +285,7 @@ TrainResult Trainer::run() {
   first_bytes_ = comm_.traffic().sum.bytes;
   {
     Progress progress(config_.epochs, steps_per_epoch_, first_step_);
-    Prefetcher batches(train_, from_here());
+    Feed batches(train_, from_here(), model_.parameters.device());
     while (!complete() && run_epoch(batches, progress)) {
     }
   }

@@ -7,6 +7,7 @@
 #include "autograd/moving_average.h"
 #include "autograd/optimizer.h"
 #include "autograd/reducer.h"
+#include "datasets/feed.h"
 #include "runtime/progress.h"
 #include "tools/training/memory.h"
 #include "tools/training/run_directory.h"
@@ -77,12 +78,12 @@ class Trainer {
   using Clock = std::chrono::steady_clock;
 
   /// False: to be stopped here.
-  bool run_epoch(Prefetcher& batches, Progress& progress);
+  bool run_epoch(Feed& batches, Progress& progress);
   struct Step {
     double loss;
     std::int64_t samples;
   };
-  Step step(Prefetcher& batches);
+  Step step(Feed& batches);
   void update();
   /// Of a step whose loss, or gradient from this flat element on, is not finite on some rank: an Error with
   /// --on-nonfinite stop, or else told and counted. Collective.
