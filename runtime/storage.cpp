@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/arena.h"
 #include "runtime/config.h"
 #include "runtime/device_memory.h"
 #include "runtime/dispatch.h"
@@ -66,14 +67,16 @@ class Pool {
     std::function<void*(std::size_t bytes)> allocate;
     std::function<void(void* data, std::size_t bytes)> release;
   };
-  explicit Pool(System system) : system_(std::move(system)) {}
+  /// `keeps`: or what is given back goes to the system at once.
+  explicit Pool(System system, bool keeps = !build::exact_allocation)
+      : system_(std::move(system)), keeps_(keeps) {}
   ~Pool() { trim(); }
 
   /// A block of `bytes`, or more: `bytes` becomes its size. One that is free is not wasted on much less, but
   /// serves the smaller last batch of an evaluation.
   void* take(std::size_t& bytes) {
     std::unique_lock lock(mutex_);
-    if (auto it = free_.lower_bound(bytes); it != free_.end() && it->first <= bytes + bytes / 2) {
+    if (auto it = free_.lower_bound(bytes); it != free_.end() && it->first <= bytes + slack(bytes)) {
       void* p = it->second.back();
       bytes = it->first;
       it->second.pop_back();
@@ -92,7 +95,7 @@ class Pool {
   void give(void* p, std::size_t bytes) {
     std::unique_lock lock(mutex_);
     stats_.in_use -= bytes;
-    if constexpr (!build::exact_allocation) {
+    if (keeps_) {
       free_[bytes].push_back(p);
     } else {
       stats_.held -= bytes;
@@ -126,12 +129,14 @@ class Pool {
   }
 
  private:
+  static std::size_t slack(std::size_t bytes) { return build::exact_allocation ? 0 : bytes / 2; }
   void use(std::size_t bytes) {
     stats_.in_use += bytes;
     stats_.peak = std::max(stats_.peak, stats_.in_use);
   }
 
   System system_;
+  bool keeps_;
   std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> free_;
   PoolStats stats_;
@@ -165,6 +170,7 @@ Pool& pinned_pool() {
 }
 
 thread_local DryRun* t_dry_run = nullptr;
+thread_local const Arena* t_arena = nullptr;
 
 /// Address space without memory behind it: of what is large, for there is a limit to the number of maps.
 Pool::System address_space() {
@@ -191,6 +197,34 @@ class DryRun::Pool : public ssn::Pool {
  public:
   Pool() : ssn::Pool(address_space()) {}
 };
+
+class Arena::Pool : public ssn::Pool {
+ public:
+  explicit Pool(Device device) : ssn::Pool(counted(device), true) {}
+
+ private:
+  /// What the arena holds counts as taken from the device's pool.
+  static System counted(Device device) {
+    const System system = system_of(device);
+    return {[=](std::size_t bytes) {
+              void* data = system.allocate(bytes);
+              pool(device).count_in(bytes);
+              return data;
+            },
+            [=](void* data, std::size_t bytes) {
+              pool(device).count_out(bytes);
+              system.release(data, bytes);
+            }};
+  }
+};
+
+Arena::Arena(Device device) : device_(device), pool_(std::make_shared<Pool>(device)) {}
+Arena::Use::Use(const Arena& arena) : outer_(t_arena) {
+  t_arena = &arena;
+}
+Arena::Use::~Use() {
+  t_arena = outer_;
+}
 
 DryRun::DryRun() : pool_(std::make_shared<Pool>()), outer_(t_dry_run) {
   t_dry_run = this;
@@ -240,11 +274,12 @@ Storage Storage::allocate(Device device, std::size_t bytes) {
   const bool guarded = g_guards && !build::exact_allocation;
   const std::size_t wanted = bytes + (guarded ? kGuardBytes : 0);
   std::size_t size = build::exact_allocation ? std::max<std::size_t>(wanted, 1) : rounded(wanted);
-  char* data = static_cast<char*>(pool(device).take(size));
+  const auto arena = t_arena && t_arena->device_ == device ? t_arena->pool_ : nullptr;
+  char* data = static_cast<char*>((arena ? *arena : pool(device)).take(size));
   s.block_ = std::make_shared<Block>(device, data, bytes);
   s.block_->release = [=] {
     if (guarded) look_at_guard(device, data + bytes);
-    pool(device).give(data, size);
+    (arena ? *arena : pool(device)).give(data, size);
   };
   if (guarded || build::exact_allocation)
     on_queue(device, "allocate", [&](auto& q) { memory::fill_bytes(q, data, kGarbage, bytes); });

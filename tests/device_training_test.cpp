@@ -7,6 +7,7 @@
 #include "datasets/feed.h"
 #include "layers/models/zoo.h"
 #include "runtime/dispatch.h"
+#include "runtime/graph.h"
 #include "tests/cuda_on_host/schedules.h"
 #include "tests/families.h"
 #include "tests/small_network.h"
@@ -35,16 +36,19 @@ TrainConfig text_config() {
 
 const Dataset& dataset_of(const TrainConfig& config) {
   static std::map<std::string, Dataset> sets;
-  if (!sets.contains(config.data))
-    sets.emplace(config.data, load_dataset(config.data, {.seed = 5, .text = {.length = config.length}}));
-  return sets.at(config.data);
+  const std::string key = fmt::format("{} {}", config.data, config.length);
+  if (!sets.contains(key))
+    sets.emplace(key, load_dataset(config.data, {.seed = 5, .text = {.length = config.length}}));
+  return sets.at(key);
 }
 
 struct Trained {
   std::vector<double> losses;
   Tensor values;
+  std::int64_t replayed = 0;  // steps
+  double measured = 0;        // loss of a few test samples, where they were asked for
 };
-Trained trained(TrainConfig config, Device device, int steps) {
+Trained trained(TrainConfig config, Device device, int steps, bool measures = false) {
   config.device = name_of(device);
   const Dataset& dataset = dataset_of(config);
   SoloComm solo;
@@ -55,6 +59,10 @@ Trained trained(TrainConfig config, Device device, int steps) {
                   {.config = config, .dataset = dataset, .train = dataset.train, .recompute = again});
   Trained result{trainer.run_steps(steps), {}};
   result.values = model.parameters.values().to(Device::cpu);
+  result.replayed = trainer.replayed_steps();
+  if (measures)
+    result.measured =
+        evaluate(solo, model, Loader(subset(dataset.test, {0, 1, 2}), evaluation_options(config))).loss();
   return result;
 }
 
@@ -129,6 +137,93 @@ TEST(DeviceTrainingPrecision, LossesFollowThoseInF32) {
   }
 }
 
+/// Runs in which most steps are repeated recordings, beside those that queue each.
+std::vector<Setting> recorded_settings() {
+  return {
+      {"dense", [](TrainConfig& c) { c.budget = "dense"; }},
+      {"shared", [](TrainConfig& c) { c.schedule = "steps", c.lr_steps = "0.1,0.3", c.warmup = 0.1; }},
+      {"shared_lean", [](TrainConfig& c) { c.weights = "lean", c.combine = "wavg", c.softmax = true; }, 6},
+      {"masks", [](TrainConfig& c) { c.budget = "2%", c.ema = 0.9, c.clip = 0.5; }, 6},
+      {"parts", [](TrainConfig& c) { c.micro_batches = 3, c.recompute = "all"; }, 6},
+      {"uneven_parts", [](TrainConfig& c) { c.micro_batches = 3, c.on_nonfinite = "skip"; }, 6},
+      {"halves", [](TrainConfig& c) { c.precision = "bf16", c.optimizer = "lamb", c.epsilon = 1e-6; }, 6},
+      {"dropout", [](TrainConfig& c) { c.budget = "30%"; }, 20, text_config()},
+  };
+}
+
+class DeviceRecording : public DeviceTraining {};
+
+TEST_P(DeviceRecording, GivesTheSameBits) {
+  TrainConfig config = GetParam().base;
+  GetParam().change(config);
+  const int steps = build::exact_allocation ? std::min(GetParam().steps, 5) : GetParam().steps;
+  config.graph = "off";
+  const Trained queued = trained(config, Device::cuda, steps);
+  EXPECT_EQ(queued.replayed, 0);
+  config.graph = "on";
+  const Trained recorded = trained(config, Device::cuda, steps);
+  EXPECT_EQ(recorded.replayed, steps - 2);
+  EXPECT_EQ(recorded.losses, queued.losses);
+  EXPECT_TRUE(same_bits(recorded.values, queued.values));
+}
+INSTANTIATE_TEST_SUITE_P(Every, DeviceRecording, testing::ValuesIn(recorded_settings()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(DeviceRecorder, QueuesBatchesOfOtherShapesAsTheyAre) {
+  if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  Recorder recorder(1);
+  std::int64_t step = 0, queued = 0;
+  for (const std::int64_t samples : {2, 2, 2, 2, 3, 2, 3}) {
+    const double value = 10 + static_cast<double>(step);
+    const Batch batch{.images = Tensor::full({samples, 1}, value, DType::f32, Device::cuda),
+                      .labels = Tensor::zeros({samples}, DType::i32, Device::cuda)};
+    recorder.begin_step(step++);
+    const Given given = recorder.part(0, batch, [&](const Batch& b) {
+      ++queued;
+      return Given{b.images.clone(), b.labels.clone(), 8};
+    });
+    EXPECT_TRUE(same_bits(given.loss.to(Device::cpu), Tensor::full({samples, 1}, value, DType::f32))) << step;
+  }
+  EXPECT_EQ(queued, 2 + 1 + 2) << "the first, the one that was recorded, and those of three samples";
+  EXPECT_EQ(recorder.replayed(), 3);
+}
+
+/// Texts of several lengths have now more, now fewer words to predict.
+TEST(DeviceRecordingShapes, OthersAreQueuedAsTheyAre) {
+  if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  const OneThread one_thread;
+  TrainConfig config = text_config();
+  config.data = "synthetic-text:41", config.length = 12, config.batch = 2, config.micro_batches = 2;
+  const int steps = build::exact_allocation ? 8 : 16;
+  const Trained recorded = trained(config, Device::cuda, steps, true);
+  config.graph = "off";
+  const Trained queued = trained(config, Device::cuda, steps, true);
+  EXPECT_EQ(recorded.losses, queued.losses);
+  EXPECT_EQ(recorded.measured, queued.measured);
+  EXPECT_TRUE(same_bits(recorded.values, queued.values));
+}
+
+TEST(DeviceRecordingRefusals, SayWhyNothingIsRecorded) {
+  TrainConfig config;
+  EXPECT_EQ(unrecorded_because(config, 1), "");
+  EXPECT_TRUE(has(unrecorded_because(config, 2), "--overlap off"));
+  config.overlap = "off";
+  EXPECT_EQ(unrecorded_because(config, 2), "");
+  config.shards = 2;
+  EXPECT_TRUE(has(unrecorded_because(config, 1), "--shards"));
+}
+TEST(DeviceRecordingRefusals, EndARecordingThatWaits) {
+  if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  if constexpr (build::has_cuda) {
+    const Tensor x = Tensor::zeros({1}, DType::f32, Device::cuda);
+    EXPECT_THROW(record([&] { x.to(Device::cpu); }), Error);
+    const auto graph = record([&] { x.fill(3); });
+    EXPECT_EQ(*x.to(Device::cpu).data<float>(), 0);
+    graph->replay();
+    EXPECT_EQ(*x.to(Device::cpu).data<float>(), 3);
+  }
+}
+
 /// Every batch of a feed, copied by work that is queued and not waited for, beside the loader's.
 void check_feed(const Loader& loader) {
   Feed feed(loader, {.end_epoch = 2}, Device::cuda);
@@ -166,9 +261,9 @@ TEST(DeviceTrainingLate, GivesTheSameBits) {
     if (setting.steps > 3) continue;  // they are like the others
     TrainConfig config = setting.base;
     setting.change(config);
-    const Trained prompt = trained(config, Device::cuda, 2);
+    const Trained prompt = trained(config, Device::cuda, 4);
     cuda_on_host::streams() = cuda_on_host::Streams::late;
-    const Trained late = trained(config, Device::cuda, 2);
+    const Trained late = trained(config, Device::cuda, 4);
     cuda_on_host::streams() = cuda_on_host::Streams::prompt;
     EXPECT_TRUE(same_bits(late.values, prompt.values)) << setting.name;
   }
@@ -250,6 +345,28 @@ TEST_F(DeviceCommands, GoOnExactlyAndOnTheOtherDevice) {
   EXPECT_TRUE(alike(dir / "cpu_cuda", dir / "cpu"));
   resume("cpu", "cuda_part", "cuda_cpu");
   EXPECT_TRUE(alike(dir / "cuda_cpu", dir / "cpu"));
+}
+
+/// Evaluations and a checkpoint between the steps, and the reports of a run.
+TEST_F(DeviceCommands, RecordedStepsGoOnAfterMeasuringAndResuming) {
+  const TemporaryDirectory dir("device_recorded");
+  const auto run = [&](const char* graph, const char* name, const char* steps) {
+    return train_small({"--device", "cuda", "--graph", graph, "--out", dir / name, "--stop-after", steps,
+                        "--eval-every", "1", "--validation", "0.1", "--clip", "0.5", "--ema", "0.9"});
+  };
+  const nlohmann::json queued = run("off", "queued", "8"), recorded = run("on", "recorded", "8");
+  EXPECT_EQ(queued["replayed_steps"], 0);
+  EXPECT_EQ(recorded["replayed_steps"], 6);
+  EXPECT_GT(recorded["host_seconds_per_step"], 0);
+  run("on", "part", "5");
+  output_of(train, {"--quiet", "--resume", dir / "part", "--out", dir / "rest", "--stop-after", "8"});
+  const Archive want = load_checkpoint(dir / "queued/checkpoint.h5");
+  for (const char* name : {"recorded", "rest"}) {
+    const Archive found = load_checkpoint(dir / std::string(name) + "/checkpoint.h5");
+    ASSERT_EQ(found.tensors.size(), want.tensors.size());
+    for (const auto& [key, tensor] : want.tensors)
+      EXPECT_TRUE(same_bits(found.tensor(key), tensor)) << name << " " << key;
+  }
 }
 
 TEST_F(DeviceCommands, MeasureAndStartFromWhatIsThere) {

@@ -81,6 +81,8 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
                {"search_seconds", rounded(result.search_seconds)},
                {"samples_per_second", rounded(result.samples_per_second)},
                {"wire_bytes_per_step", result.wire_bytes_per_step},
+               {"host_seconds_per_step", nullptr},
+               {"replayed_steps", result.replayed_steps},
                {"replaced_samples", outcome.replaced},
                {"memory", outcome.memory},
                {"saving", to_json(result.saving)},
@@ -90,6 +92,7 @@ Json result_json(const Comm& comm, const TrainCommand& command, const Model& mod
     json["test_error5"] = rounded(result.test->error5());
     json["test_loss"] = rounded(result.test->loss());
   }
+  if (command.config.device == "cuda") json["host_seconds_per_step"] = result.host_seconds_per_step;
   if (result.best_epoch) json["best_epoch"] = *result.best_epoch;
   if (model.reduction()) json["reduced"] = to_json(*model.reduction());
   return json;

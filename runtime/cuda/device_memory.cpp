@@ -76,9 +76,24 @@ void report(cudaError_t result) {
   std::fprintf(stderr, "%s\n", error_text("release", reason).c_str());
 }
 
+/// While it lives, this thread may take and give back memory though it records (runtime/graph.h): neither
+/// becomes part of the recording.
+class Unrecorded {
+ public:
+  Unrecorded() { exchange(); }
+  ~Unrecorded() { exchange(); }
+  Unrecorded(const Unrecorded&) = delete;
+  Unrecorded& operator=(const Unrecorded&) = delete;
+
+ private:
+  void exchange() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 }  // namespace
 
 void* allocate(CudaQueue&, std::size_t bytes) {
+  const Unrecorded unrecorded;
   void* p = nullptr;
   const cudaError_t result = cudaMalloc(&p, bytes);
   if (result == cudaErrorMemoryAllocation) {
@@ -95,6 +110,7 @@ void* allocate(CudaQueue&, std::size_t bytes) {
 // Runs in destructors, so it reports and does not throw. cudaFree waits for the device, so work that still
 // uses the memory ends first; at the end of the program the driver may be gone, and the memory with it.
 void release(CudaQueue&, void* data) {
+  const Unrecorded unrecorded;
   report(cudaFree(data));
 }
 

@@ -192,6 +192,26 @@ TEST(DataParallel, ResumesExactly) {
   }
 }
 
+/// On GPUs what is repeated ends before the sums.
+TEST(DataParallel, RecordedStepsGiveTheSameBits) {
+  if (test::test_device() != "cuda") GTEST_SKIP() << "only GPUs record (SSN_TEST_DEVICE)";
+  Comm& comm = test_comm();
+  const SharedDirectory dir("recorded");
+  for (const char* graph : {"on", "off"}) {
+    const std::string out = train_on(comm, {"--graph", graph, "--overlap", "off", "--micro-batches", "2",
+                                            "--stop-after", "6", "--json", "--out", dir / graph});
+    if (comm.rank() > 0) continue;
+    const auto result = nlohmann::json::parse(out);
+    EXPECT_EQ(result["replayed_steps"], std::string_view(graph) == "on" ? 4 : 0);
+    EXPECT_GT(result["host_seconds_per_step"], 0);
+  }
+  if (comm.rank() > 0) return;
+  const Archive on = load_checkpoint(dir / "on/checkpoint.h5"),
+                off = load_checkpoint(dir / "off/checkpoint.h5");
+  for (const auto& [name, tensor] : off.tensors)
+    EXPECT_TRUE(test::same_bits(on.tensor(name), tensor)) << name;
+}
+
 /// A set in which one image has no numbers.
 class Poisoned : public SampleSet {
  public:

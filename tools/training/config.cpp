@@ -199,6 +199,11 @@ void add_machine_options(Options& options, TrainConfig& c) {
       .add("search-threads", c.search_threads, "N",
            "threads of the preliminary training, which one rank does", between(0, kMostThreads))
       .show_default("--threads, OMP_NUM_THREADS, or all cores, fewer for a small network")
+      .add(
+          "graph", c.graph, "WHEN",
+          "on a GPU: record a step's work once and repeat it, where its shapes stay the same; the same bits, "
+          "and less of the processor's time",
+          {"on", "off"})
       .add("overlap", c.overlap, "WHEN",
            "sum the gradient over the ranks while backward goes on (where MPI does it: on several nodes), or "
            "after it",

@@ -59,7 +59,7 @@ struct TrainConfig {
 
   std::string precision = "f32", recompute = "none", memory;
 
-  std::string device = "auto";
+  std::string device = "auto", graph = "on";
   std::int64_t seed = 0, threads = 0, eval_every = 5;
   std::int64_t shards = 0;  // 0: the ranks' parts are not fixed
   std::string overlap = "on";

@@ -109,6 +109,16 @@ std::vector<std::string> network_segments(const TrainConfig& config, const Input
   return segments;
 }
 
+namespace {
+
+/// Of its pool; exact allocation holds nothing unused.
+std::size_t taken(const DryRun& dry_run) {
+  const PoolStats stats = dry_run.stats();
+  return std::max(stats.held, stats.peak);
+}
+
+}  // namespace
+
 std::int64_t training_memory(const TrainConfig& config, const RunSize& size, const Recompute& recompute) {
   const DryRun dry_run;
   const NetworkTask task = task_of(size.input);
@@ -142,14 +152,21 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
     for (const Optimizer::State& state : optimizer->states()) snapshot.push_back(state.values.clone());
     if (average) snapshot.push_back(average->values().clone());
   }
-  for (int step = 0; step < 2; ++step) dry_step(model, *optimizer, config, parts, samples, recompute);
+  std::size_t recorded = 0;  // of the steps, where they share nothing with the evaluation
+  {
+    std::optional<DryRun> arena;
+    if (records_steps(config, device, size.ranks)) {
+      arena.emplace();
+      for (std::int64_t part = 0; part < parts; ++part) prepared.push_back(zeros_for(task, samples));
+    }
+    for (int step = 0; step < 2; ++step) dry_step(model, *optimizer, config, parts, samples, recompute);
+    if (arena) recorded = taken(*arena);
+  }
   const NoGrad no_grad;
   const AverageInUse averaged(average, model.parameters);
   prepare(share(size.measured, batch) * (config.shards > 0 ? parts : 1), measured);
   model.network->forward(moved(prepared.back(), device), {});  // evaluate() computes in f32
-  const PoolStats stats = dry_run.stats();
-  return static_cast<std::int64_t>(
-      std::max(stats.held, stats.peak));  // exact allocation holds nothing unused
+  return static_cast<std::int64_t>(recorded + taken(dry_run));
 }
 
 Recompute choose_recompute(const TrainConfig& config, const RunSize& size) {

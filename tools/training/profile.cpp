@@ -216,9 +216,11 @@ TrainConfig with_budget(TrainConfig config, const std::string& budget) {
   return config;
 }
 
-std::vector<Profile> profile_steps(Comm& comm, const TrainConfig& config,
+std::vector<Profile> profile_steps(Comm& comm, const TrainConfig& given,
                                    const std::vector<std::string>& budgets, const Dataset& dataset,
                                    const ProfileOptions& options) {
+  TrainConfig config = given;
+  config.graph = "off";  // a step that is repeated has no phases
   if (!options.trace.empty()) on_root(comm, [&] { atomic_write_text(options.trace, ""); });
   std::vector<std::unique_ptr<Contestant>> contestants;
   for (const std::string& budget : budgets)

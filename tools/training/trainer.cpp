@@ -61,6 +61,11 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
   check_schedule(schedule_);
   if (config_.ema > 0) average_.emplace(config_.ema, model.parameters);
   if (config_.shards > 0) shards_.emplace(comm, model.parameters, parts_);
+  const Device device = model.parameters.device();
+  if (records_steps(config_, device, comm.size()))
+    recorder_.emplace(parts_);
+  else if (device == Device::cuda && config_.graph == "on")
+    info("steps are not recorded and repeated (--graph): {}", unrecorded_because(config_, comm.size()));
   epoch_metrics_.resize(static_cast<std::size_t>(measured_parts()));
   model_.weights.on_complete(
       [this](const Completion& c) {
@@ -75,7 +80,7 @@ Trainer::~Trainer() {
   model_.weights.on_complete({});
 }
 
-Trainer::Given Trainer::accumulate(const Batch& batch) {
+Given Trainer::accumulate(const Batch& batch) {
   const Device device = model_.parameters.device();
   const TrainingPrecision precision(model_);
   const Tensor labels = batch.labels.to(device);
@@ -87,6 +92,7 @@ Trainer::Given Trainer::accumulate(const Batch& batch) {
                                                {.training = true,
                                                 .seed = static_cast<std::uint64_t>(config_.seed),
                                                 .step = steps_done(),
+                                                .device_step = recorder_ ? recorder_->step() : nullptr,
                                                 .first = batch.first,
                                                 .half = model_.half,
                                                 .recompute = recompute_});
@@ -98,6 +104,17 @@ Trainer::Given Trainer::accumulate(const Batch& batch) {
   backward(loss);
   model_.weights.finish_backward();
   return {loss.value(), ranks, batch.global_size};
+}
+
+Given Trainer::queue_part(std::int64_t part, const Batch& batch) {
+  const bool last = part + 1 == parts_;
+  if (part == 0) model_.parameters.zero_gradients();
+  model_.weights.set_reporting(last);
+  if (shards_) shards_->begin();
+  Given given = accumulate(batch);
+  if (shards_) shards_->end();
+  if (last && sums_in_part()) reducer_.finish();
+  return given;
 }
 
 double Trainer::read(const std::vector<Given>& parts) {
@@ -113,7 +130,10 @@ double Trainer::read(const std::vector<Given>& parts) {
 
 Trainer::Step Trainer::step(Feed& batches) {
   const Span span("step");
-  model_.parameters.zero_gradients();
+  if (recorder_) {
+    recorder_->begin_step(steps_done());
+    model_.parameters.values_changed();  // what is recorded of a step generates its own weights
+  }
   const auto metrics = epoch_metrics_;  // what a step that is left out must not change
   const std::vector<Tensor> own =
       config_.on_nonfinite == "skip" ? copies(statistics(model_.parameters)) : std::vector<Tensor>();
@@ -125,14 +145,14 @@ Trainer::Step Trainer::step(Feed& batches) {
       return batches.next();
     }();
     check(batch.has_value(), "train", "the data ended before the run");
-    model_.weights.set_reporting(part + 1 == parts_);
-    if (shards_) shards_->begin();
-    given.push_back(accumulate(*batch));
-    if (shards_) shards_->end();
+    const auto start = Clock::now();
+    const auto work = [&](const Batch& inputs) { return queue_part(part, inputs); };
+    given.push_back(recorder_ ? recorder_->part(part, *batch, work) : work(*batch));
+    queueing_seconds_ += seconds_since(start);
     labels += batch->size();
     batches.start_next();
   }
-  reducer_.finish();
+  if (!sums_in_part()) reducer_.finish();
   const std::optional<std::int64_t> element = reducer_.not_finite();
   if (shards_) shards_->finish();
   const double loss_sum = read(given);
@@ -157,10 +177,15 @@ Trainer::Step Trainer::step(Feed& batches) {
 
 void Trainer::update() {
   const Span span("optimizer");
-  const double lr = learning_rate(schedule_, steps_done(), steps_per_epoch_);
-  optimizer_->begin_step(lr);
-  optimizer_->apply(model_.parameters, {.clip = config_.clip});
-  if (average_) average_->update(model_.parameters, *optimizer_);
+  const auto start = Clock::now();
+  optimizer_->begin_step(learning_rate(schedule_, steps_done(), steps_per_epoch_));
+  const auto work = [&] {
+    optimizer_->apply(model_.parameters, {.clip = config_.clip});
+    if (average_) average_->update(model_.parameters, *optimizer_);
+  };
+  recorder_ ? recorder_->update(work) : work();
+  model_.parameters.values_changed();  // also by what was recorded
+  queueing_seconds_ += seconds_since(start);
 }
 
 void Trainer::leave_out(bool loss_finite, std::optional<std::int64_t> element) {
@@ -252,6 +277,7 @@ void Trainer::end_epoch(Progress& progress) {
   line["seconds"] = rounded(epoch_seconds_);
   line["samples_per_second"] = rounded(static_cast<double>(epoch_samples_) / epoch_seconds_);
   line["wire_bytes_per_step"] = wire_bytes_per_step();
+  if (model_.parameters.device() == Device::cuda) line["host_seconds_per_step"] = host_seconds_per_step();
   if (search_seconds_ > 0) line["search_seconds"] = rounded(search_seconds_);
   if (directory_)
     on_root(comm_, [&] {
@@ -267,6 +293,13 @@ void Trainer::end_epoch(Progress& progress) {
 std::int64_t Trainer::wire_bytes_per_step() const {
   const std::int64_t steps = steps_done() - first_step_;
   return steps == 0 ? 0 : (comm_.traffic().sum.bytes - first_bytes_) / steps;
+}
+
+double Trainer::host_seconds_per_step() const {
+  const std::int64_t steps = steps_done() - first_step_;
+  return steps == 0 || model_.parameters.device() == Device::cpu
+             ? 0
+             : queueing_seconds_ / static_cast<double>(steps);
 }
 
 PrefetchOptions Trainer::from_here() const {
@@ -308,6 +341,8 @@ TrainResult Trainer::run() {
   result.wire_bytes_per_step = wire_bytes_per_step();
   result.search_seconds = search_seconds_;
   result.saving = saving_;
+  result.host_seconds_per_step = host_seconds_per_step();
+  result.replayed_steps = replayed_steps();
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include "datasets/feed.h"
 #include "runtime/progress.h"
 #include "tools/training/memory.h"
+#include "tools/training/recorder.h"
 #include "tools/training/run_directory.h"
 #include "tools/training/saver.h"
 #include "tools/training/shards.h"
@@ -33,8 +34,10 @@ struct TrainResult {
   double seconds = 0;             // all of run()
   double samples_per_second = 0;  // of training alone
   std::int64_t wire_bytes_per_step = 0;
-  double search_seconds = 0;  // since the run's beginning
-  SaveTimes saving = {};      // in this call; of rank 0
+  double search_seconds = 0;         // since the run's beginning
+  SaveTimes saving = {};             // in this call; of rank 0
+  double host_seconds_per_step = 0;  // on a GPU: that the processor takes to queue a step's work
+  std::int64_t replayed_steps = 0;   // of this call: recorded before, and repeated (--graph)
 };
 
 /// Every sample once, as it is, and as many at a time as a part of a step has: an evaluation takes no more
@@ -71,6 +74,8 @@ class Trainer {
   std::vector<double> run_steps(std::int64_t count);
   /// Whether from now on steps do all but sum the gradient over the ranks: for measuring.
   void set_silent(bool on) { reducer_.set_silent(on); }
+  /// Steps so far that were recorded before and repeated (--graph).
+  std::int64_t replayed_steps() const { return recorder_ ? recorder_->replayed() : 0; }
   /// Something that is told when a group's gradient, or a part of it, is complete.
   void on_complete(std::function<void(const Completion&)> told) { told_ = std::move(told); }
 
@@ -89,14 +94,12 @@ class Trainer {
   /// --on-nonfinite stop, or else told and counted. Collective.
   void leave_out(bool loss_finite, std::optional<std::int64_t> element);
   PrefetchOptions from_here() const;
-  /// What a part of a step gave, on the device: its loss, a share of the global batch's mean, and the places
-  /// of its labels (label_ranks).
-  struct Given {
-    Tensor loss, ranks;
-    std::int64_t batch;  // samples of the global one
-  };
   /// Forward and backward of one of the rank's parts. Nothing here waits for the device.
   Given accumulate(const Batch& batch);
+  /// Queues part `part` of a step.
+  Given queue_part(std::int64_t part, const Batch& batch);
+  /// Whether what follows backward is recorded with it. Of several ranks' sums the processor is told.
+  bool sums_in_part() const { return recorder_ && comm_.size() == 1; }
   /// Adds what each part gave to the metrics; returns the sum of its samples' losses.
   double read(const std::vector<Given>& parts);
   /// Parts of a rank that are measured on their own.
@@ -117,6 +120,8 @@ class Trainer {
   void take_up_files(const std::string& path);
   OwnState own() { return {comm_, config_.shards, model_.parameters, average_, epoch_metrics_}; }
   std::int64_t wire_bytes_per_step() const;
+  /// 0 on the CPU, which does a step's work itself.
+  double host_seconds_per_step() const;
   std::int64_t steps_done() const { return state_.epoch * steps_per_epoch_ + state_.step; }
   bool patience_ended() const { return config_.patience > 0 && state_.waited >= config_.patience; }
   bool complete() const { return state_.epoch >= config_.epochs || patience_ended(); }
@@ -140,6 +145,7 @@ class Trainer {
   Reducer reducer_;
   std::int64_t parts_;  // of a step, of each rank
   std::optional<Shards> shards_;
+  std::optional<Recorder> recorder_;  // where steps are recorded and repeated
   std::function<void(const Completion&)> told_;
   MetricsFile metrics_file_;
   std::unique_ptr<Saver> saver_;  // of rank 0, where the run has a directory
@@ -153,6 +159,7 @@ class Trainer {
   std::optional<Metrics> test_metrics_;   // of the state at the last epoch's end, where it was measured
   double training_seconds_ = 0, epoch_seconds_ = 0;
   std::int64_t trained_samples_ = 0, epoch_samples_ = 0;
+  double queueing_seconds_ = 0;
   std::int64_t first_step_ = 0, first_bytes_ = 0;  // where this call of the program began
   bool signalled_ = false;
 };

@@ -1,0 +1,66 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datasets/sample_set.h"
+#include "runtime/arena.h"
+#include "runtime/graph.h"
+#include "tools/training/config.h"
+
+namespace ssn {
+
+/// What a part of a step gave, on the device: its loss, a share of the global batch's mean, and the places
+/// of its labels (label_ranks).
+struct Given {
+  Tensor loss, ranks;
+  std::int64_t batch = 0;  // samples of the global one
+};
+
+/// Why --graph on cannot record the steps of so many ranks on GPUs; empty: it can.
+std::string unrecorded_because(const TrainConfig& config, int ranks);
+/// Whether steps are recorded.
+inline bool records_steps(const TrainConfig& config, Device device, int ranks) {
+  return device == Device::cuda && config.graph == "on" && unrecorded_because(config, ranks).empty();
+}
+
+/// Records the steps of a training on a GPU and repeats them (runtime/graph.h). The work of a part of a step
+/// is done as it is until it was seen with tensors of the same shapes a few times, so that libraries have
+/// their plans and the arena its memory; then it is recorded. A batch of other shapes is done as it is, and
+/// so is the rest of its step: what follows in a step may read what was generated before in it.
+class Recorder {
+ public:
+  /// `parts` of a step.
+  explicit Recorder(std::int64_t parts);
+
+  /// Of the step that begins.
+  void begin_step(std::int64_t step);
+  /// The number of the step in the device's memory, for Pass::device_step.
+  const std::uint64_t* step() const { return static_cast<const std::uint64_t*>(step_.raw()); }
+
+  /// Queues part `part` of the step: work(batch), or what was recorded of it. `batch` is on the device. In
+  /// what is recorded nothing may differ from step to step but the contents of tensors.
+  Given part(std::int64_t part, const Batch& batch, const std::function<Given(const Batch&)>& work);
+  /// Queues what ends the step.
+  void update(const std::function<void()>& work);
+  /// Steps all of whose parts were repeated.
+  std::int64_t replayed() const { return replayed_; }
+
+ private:
+  struct Part {
+    Batch inputs = {};      // where the recorded work reads; before it is recorded, only the shapes count
+    std::int64_t seen = 0;  // steps in a row with these shapes
+    Given given = {};
+    std::unique_ptr<Graph> graph;
+  };
+
+  Arena arena_;
+  Tensor step_;
+  std::vector<Part> parts_;
+  bool replaying_ = false;  // all parts of this step so far
+  std::int64_t updates_ = 0, replayed_ = 0;
+  std::unique_ptr<Graph> update_;
+};
+
+}  // namespace ssn
