@@ -20,6 +20,8 @@ if(NOT TARGET hdf5::hdf5)
   add_library(hdf5::hdf5 INTERFACE IMPORTED)
   target_include_directories(hdf5::hdf5 INTERFACE ${HDF5_C_INCLUDE_DIRS})
   target_link_libraries(hdf5::hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+elseif(HDF5_USE_STATIC_LIBRARIES)  # then its target does not say what it needs
+  target_link_libraries(hdf5::hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 endif()
 
 # Not every version of the package has a CMake file.
