@@ -66,6 +66,7 @@ int plan(Comm& comm, const Arguments& arguments) {
   options.section("This call").add("json", json, "print one JSON object").flag_only();
   if (!options.parse(arguments)) return print_result(comm, options.help()), 0;
 
+  check_precision(config);
   check_usage(
       !learns_mapping(config), "plan",
       "--mapping learned: the groups are not known before the search; run ssn map, and give the file it "
