@@ -99,9 +99,10 @@ bool LateLibrary::load() {
   if (loaded_) return true;
   refused_.clear();
   const auto try_folders = [&](const Place& place) {
+    std::error_code closed;  // a folder that may not be entered has nothing
     for (const std::string& folder : place.folders)
       for (const std::string& file : files_)
-        if (fs::exists(fs::path(folder) / file) && try_file(folder + "/" + file)) return true;
+        if (fs::exists(fs::path(folder) / file, closed) && try_file(folder + "/" + file)) return true;
     return false;
   };
   const bool found = try_folders(named_by_the_user()) ||

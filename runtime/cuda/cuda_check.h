@@ -11,10 +11,13 @@ inline void cuda_check(cudaError_t result, Where where) {
   if (result == cudaSuccess) [[likely]]
     return;
   cudaGetLastError();  // the error is reported here: forget it, so that later calls do not report it again
-  const bool late = !build::cuda_on_host && static_cast<int>(result) >= 700;  // of a kernel that was running
+  const int code = static_cast<int>(result);
+  const bool late = !build::cuda_on_host && code >= 700;  // of a kernel that was running
+  const bool recording = code >= 900 && code <= 910;
   fail(where, "{}: {}{}", cudaGetErrorName(result), cudaGetErrorString(result),
-       late ? " (a kernel started earlier may be the cause: SSN_SYNC=1 makes each launch wait for its end)"
-            : "");
+       recording ? " (while a step is recorded: --graph off queues each)"
+       : late ? " (a kernel started earlier may be the cause: SSN_SYNC=1 makes each launch wait for its end)"
+              : "");
 }
 
 }  // namespace ssn
