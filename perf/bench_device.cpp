@@ -21,6 +21,7 @@
 #include "runtime/comm.h"
 #include "runtime/device_memory.h"
 #include "runtime/dispatch.h"
+#include "runtime/flavour.h"
 #include "runtime/options.h"
 #include "runtime/random.h"
 #include "ssn/shared_weights.h"

@@ -16,6 +16,7 @@
 #include "runtime/device_memory.h"
 #include "runtime/dispatch.h"
 #include "runtime/dry_run.h"
+#include "runtime/flavour.h"
 #include "runtime/staging.h"
 
 namespace ssn {

@@ -15,8 +15,8 @@
 #include <fstream>
 #include <new>
 
-#include "runtime/config.h"
 #include "runtime/error.h"
+#include "runtime/flavour.h"
 #include "runtime/hdf5_file.h"
 
 namespace ssn {

@@ -7,6 +7,7 @@
 #include "datasets/feed.h"
 #include "layers/models/zoo.h"
 #include "runtime/dispatch.h"
+#include "runtime/flavour.h"
 #include "runtime/graph.h"
 #include "tests/cuda_on_host/schedules.h"
 #include "tests/families.h"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/conv.h"
-#include "runtime/config.h"
+#include "runtime/flavour.h"
 #include "runtime/queue.h"
 #include "tests/usage_error.h"
 #include "tools/training/trainer.h"

@@ -4,6 +4,7 @@
 #include "autograd/var.h"
 #include "kernels/conv.h"
 #include "runtime/dispatch.h"
+#include "runtime/flavour.h"
 #include "runtime/parallel.h"
 #include "runtime/random.h"
 #include "tests/bf16_cases.h"

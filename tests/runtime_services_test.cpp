@@ -15,6 +15,7 @@
 #include "runtime/checkpoint.h"
 #include "runtime/config.h"
 #include "runtime/error.h"
+#include "runtime/flavour.h"
 #include "runtime/log.h"
 #include "runtime/progress.h"
 #include "runtime/trace_file.h"

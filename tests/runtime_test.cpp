@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "runtime/config.h"
+#include "runtime/flavour.h"
 #include "runtime/parallel.h"
 #include "runtime/random.h"
 #include "runtime/tensor.h"

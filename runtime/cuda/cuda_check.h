@@ -1,8 +1,8 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "runtime/config.h"
 #include "runtime/error.h"
+#include "runtime/flavour.h"
 
 namespace ssn {
 

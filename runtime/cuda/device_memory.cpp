@@ -3,9 +3,9 @@
 #include <atomic>
 #include <cstdio>
 
-#include "runtime/config.h"
 #include "runtime/cuda/cuda_check.h"
 #include "runtime/cuda/late/libraries.h"
+#include "runtime/flavour.h"
 
 namespace ssn {
 

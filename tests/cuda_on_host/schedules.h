@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "runtime/config.h"
+#include "runtime/flavour.h"
 
 // The order in which the emulated threads and blocks of a kernel run. The environment sets what holds without
 // every_schedule: SSN_SCHEDULE=forward (also without it), reverse or random, and SSN_SCHEDULE_SEED.

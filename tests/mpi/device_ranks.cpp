@@ -9,6 +9,7 @@
 #include "runtime/config.h"
 #include "runtime/device_sum.h"
 #include "runtime/error.h"
+#include "runtime/flavour.h"
 #include "tests/mpi/ranks.h"
 
 namespace ssn {

@@ -9,6 +9,7 @@
 #include "layers/models/zoo.h"
 #include "runtime/binding.h"
 #include "runtime/dispatch.h"
+#include "runtime/flavour.h"
 #include "runtime/log.h"
 #include "runtime/parallel.h"
 #include "tools/training/task.h"

@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
-#include "runtime/config.h"
+#include "runtime/flavour.h"
 
 namespace ssn {
 
