@@ -5,7 +5,7 @@
 // taps). Work is divided by theta's order, in stretches; of a stretch a lane takes N channels of one tap,
 // which are side by side in the weight and `taps` apart in theta's order, where N is a full pack or 1. Of a
 // warp's lanes 32 / N take neighbouring channels and the next taps, so that they write or read whole sectors
-// of memory, and, with an odd number of taps, meet in no bank of shared memory.
+// of memory, and, with an odd number of taps, seldom meet in a bank of shared memory.
 namespace ssn::kernels {
 
 /// A lane's channels, within a call's rows of stretches.
