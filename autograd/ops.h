@@ -6,6 +6,7 @@
 
 #include "autograd/var.h"
 #include "kernels/activation.h"
+#include "kernels/weight_format.h"
 #include "runtime/random.h"
 
 // Every differentiable function: one declaration and one formula each. All check their arguments and throw
@@ -40,13 +41,27 @@ Var cast(const Var& x, DType to);
 /// y (..., channels) holds x (..., in) from channel `before` on, and 0 elsewhere.
 Var pad_channels(const Var& x, std::int64_t before, std::int64_t channels);
 
+// ---- ops_weight_format.cpp
+using kernels::WeightFormat;
+/// The shape in a format of a weight (o, i, kh, kw); of other weights, which have one order only, their own.
+Shape shape_in(const WeightFormat& format, const Shape& weight);
+/// A weight (o, i, kh, kw) or its gradient, which is in the order of `from`, in the format `to`; itself where
+/// nothing changes.
+Tensor reformatted(const Tensor& w, const Shape& weight, const WeightFormat& from, const WeightFormat& to);
+
 // ---- ops_conv.cpp
 struct ConvOptions {
   std::int64_t stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
   std::int64_t groups = 1;
+  bool channels_last = false;  // of the weight
 };
-/// y (n, oh, ow, o) = x (n, h, w, c) * w (o, c/groups, kh, kw): cross-correlation, zero padding
+/// y (n, oh, ow, o) = x (n, h, w, c) * w (o, c/groups, kh, kw), or (o, kh, kw, c/groups) with channels_last:
+/// cross-correlation, zero padding. A bf16 x takes w in bf16 too; w's gradient is f32 then as well.
 Var conv2d(const Var& x, const Var& w, const ConvOptions& options = {});
+/// The format in which conv2d and linear read a weight of this shape (o, c/groups, kh, kw) or (o, i) without
+/// a pass over it before.
+WeightFormat conv2d_format(const Var& x, const Shape& weight, const ConvOptions& options);
+WeightFormat linear_format(const Var& x);
 /// y (rows, o) = x (rows, i) w (o, i)ᵀ
 Var linear(const Var& x, const Var& w);
 /// bias_add(linear(x, w), b), without keeping what is between
@@ -145,11 +160,13 @@ struct WeightRecipe {
   Var coefficients = {};
   /// W (at least K_i rows, of which the first are used; E) and b alike. Layers may share them.
   Var projection = {}, projection_bias = {};
+  WeightFormat format = {};
 };
-/// The layers' weights in one call; all of one group. An exact weight is a view of theta, without a copy.
+/// The layers' weights in one call; all of one group, each in its format. A bf16 weight is what the f32 one
+/// rounds to. An exact weight of theta's own format is a view of theta, without a copy.
 std::vector<Tensor> generate(std::span<const WeightRecipe> recipes);
-/// Adds what the weights' gradients give into the gradients of theta and the coefficients, in the order of
-/// the list, in one call.
+/// Adds what the weights' gradients, each in the order of its weight and of theta's type, give into the
+/// gradients of theta and the coefficients, in the order of the list, in one call.
 void generate_backward(std::span<const WeightRecipe> recipes, std::span<const Tensor> weight_grads);
 /// One layer's weight on the tape, generated at each use and never kept.
 Var generated_weight(const WeightRecipe& recipe);

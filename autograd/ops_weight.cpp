@@ -21,6 +21,11 @@ Shape combined_shape(const WeightRule& rule) {
   return rule.resize ? Shape{rule.resize->rows, rule.resize->cols} : rule.shape;
 }
 
+/// Its format: what is resized becomes a weight in theta's own first.
+WeightFormat combined_format(const WeightRecipe& r) {
+  return r.rule.resize ? WeightFormat() : r.format;
+}
+
 bool is_mean(const WeightRecipe& r) {
   return r.rule.method == Method::templates && !r.coefficients;
 }
@@ -88,6 +93,8 @@ void check_recipe(const WeightRecipe& r, Where where) {
   else
     check_templates(r, where);
   check_projection(r, where);
+  check(!r.format.half || r.theta.dtype() == DType::f32, where, "a bf16 weight needs an f32 theta, found {}",
+        name_of(r.theta.dtype()));
   for (const Var* v : {&r.coefficients, &r.projection, &r.projection_bias})
     check(!*v || (v->dtype() == r.theta.dtype() && v->device() == r.theta.device()), where,
           "coefficients and theta must have one type and device");
@@ -178,6 +185,10 @@ kernels::GeneratedLayer<T> layer_of(const WeightRecipe& r, const Tensor& compute
     layer.tile = rule.tile;
   }
   layer.gain = static_cast<T>(rule.gain);
+  const WeightFormat format = combined_format(r);
+  layer.half = format.half;
+  if (format.channels_last && rule.shape.rank() == 4)
+    layer.channels = rule.shape[1], layer.taps = rule.shape[2] * rule.shape[3];
   if (computed)
     layer.coefficients = computed.data<T>();
   else if (r.coefficients)
@@ -189,29 +200,38 @@ kernels::ResizeGeometry geometry(const WeightRule::Resize& r) {
   return {1, r.rows, r.cols, 1, r.to_rows, r.to_cols};
 }
 
-/// Whether what is combined is a stretch of theta as it is.
-bool is_view(const WeightRule& rule) {
-  return rule.method == Method::exact && rule.gain == 1;
+/// Whether what is combined is a stretch of theta as it is. Where the channels would be last, of windows of
+/// one, only if libraries can read it in their large steps.
+bool is_view(const WeightRecipe& r) {
+  constexpr std::int64_t kStep = 16;  // elements
+  if (r.rule.method != Method::exact || r.rule.gain != 1) return false;
+  const WeightFormat format = combined_format(r);
+  const Shape& shape = r.rule.shape;
+  if (!format.channels_last || shape.rank() != 4) return !format.half;
+  return !format.half && shape[2] * shape[3] == 1 && r.rule.offsets[0] % kStep == 0;
 }
 
 /// Memory for what is combined, or the view.
 Tensor combined(const WeightRecipe& r) {
-  const Shape shape = combined_shape(r.rule);
-  return is_view(r.rule) ? r.theta.value().slice(r.rule.offsets[0], shape)
-                         : Tensor::empty(shape, r.theta.dtype(), r.theta.device());
+  const Shape shape = r.rule.resize ? combined_shape(r.rule) : shape_in(r.format, r.rule.shape);
+  if (is_view(r)) return r.theta.value().slice(r.rule.offsets[0], shape);
+  return Tensor::empty(shape, combined_format(r).half ? DType::bf16 : r.theta.dtype(), r.theta.device());
 }
 
 /// The weight made of what was combined.
-Tensor resized(const WeightRule& rule, const Tensor& matrix) {
+Tensor resized(const WeightRecipe& r, const Tensor& matrix) {
+  const WeightRule& rule = r.rule;
   const Tensor weight = Tensor::empty(rule.shape, matrix.dtype(), matrix.device());
   dispatch(matrix.device(), matrix.dtype(), "resize", [&]<class T>(auto& q) {
     kernels::resize_bilinear_forward(q, geometry(*rule.resize), matrix.data<T>(), weight.data<T>());
   });
-  return weight;
+  return reformatted(weight, rule.shape, {}, r.format);
 }
 
 /// The gradient of what was combined.
-Tensor resized_back(const WeightRule& rule, const Tensor& weight_grad) {
+Tensor resized_back(const WeightRecipe& r, const Tensor& given) {
+  const WeightRule& rule = r.rule;
+  const Tensor weight_grad = reformatted(given, rule.shape, r.format, {});
   const Tensor grad = Tensor::empty(combined_shape(rule), weight_grad.dtype(), weight_grad.device());
   dispatch(grad.device(), grad.dtype(), "resize_backward", [&]<class T>(auto& q) {
     kernels::resize_bilinear_backward(q, geometry(*rule.resize), weight_grad.data<T>(), grad.data<T>());
@@ -235,9 +255,10 @@ void check_gradients(std::span<const WeightRecipe> recipes, std::span<const Tens
         weight_grads.size());
   for (std::size_t i = 0; i < recipes.size(); ++i) {
     const WeightRecipe& r = recipes[i];
-    check(weight_grads[i].shape() == r.rule.shape && weight_grads[i].dtype() == r.theta.dtype(),
-          "generate_backward", "the weight is {} {}, its gradient {} {}", r.rule.shape.text(),
-          name_of(r.theta.dtype()), weight_grads[i].shape().text(), name_of(weight_grads[i].dtype()));
+    const Shape shape = shape_in(r.format, r.rule.shape);
+    check(weight_grads[i].shape() == shape && weight_grads[i].dtype() == r.theta.dtype(), "generate_backward",
+          "the weight is {} of {} parameters, its gradient {} {}", shape.text(), name_of(r.theta.dtype()),
+          weight_grads[i].shape().text(), name_of(weight_grads[i].dtype()));
   }
 }
 
@@ -249,7 +270,7 @@ std::vector<Tensor> generate(std::span<const WeightRecipe> recipes) {
   bool work = false;
   for (const auto& r : recipes) {
     weights.push_back(combined(r));
-    work = work || r.rule.resize || (!is_view(r.rule) && weights.back().size() > 0);
+    work = work || r.rule.resize || (!is_view(r) && weights.back().size() > 0);
   }
   if (!work) return weights;
   const Var& theta = recipes[0].theta;
@@ -257,16 +278,16 @@ std::vector<Tensor> generate(std::span<const WeightRecipe> recipes) {
     const Computed<T> computed(q, recipes, false);
     std::vector<kernels::GeneratedLayer<T>> layers;
     for (std::size_t i = 0; i < recipes.size(); ++i) {
-      if (is_view(recipes[i].rule)) continue;
+      if (is_view(recipes[i])) continue;
       layers.push_back(layer_of<T>(recipes[i], computed.values[i]));
-      layers.back().weight = weights[i].data<T>();
+      layers.back().weight = weights[i].raw();
     }
     const std::span<const kernels::GeneratedLayer<T>> list(layers);
     const Workspace scratch = workspace(q, list, theta.size(), theta.device());
     kernels::generate_forward(q, list, theta.size(), theta.value().data<T>(), scratch.plain.raw());
   });
   for (std::size_t i = 0; i < recipes.size(); ++i)
-    if (recipes[i].rule.resize) weights[i] = resized(recipes[i].rule, weights[i]);
+    if (recipes[i].rule.resize) weights[i] = resized(recipes[i], weights[i]);
   return weights;
 }
 
@@ -277,7 +298,7 @@ void generate_backward(std::span<const WeightRecipe> recipes, std::span<const Te
   const Var& theta = recipes[0].theta;
   std::vector<Tensor> grads(weight_grads.begin(), weight_grads.end());  // of what is combined
   for (std::size_t i = 0; i < recipes.size(); ++i)
-    if (recipes[i].rule.resize) grads[i] = resized_back(recipes[i].rule, grads[i]);
+    if (recipes[i].rule.resize) grads[i] = resized_back(recipes[i], grads[i]);
   dispatch(theta.device(), theta.dtype(), "generate_backward", [&]<class T>(auto& q) {
     Computed<T> computed(q, recipes, true);
     std::vector<kernels::GeneratedLayer<T>> layers;
@@ -306,16 +327,18 @@ Var generated_weight(const WeightRecipe& recipe) {
   std::vector<Var> inputs{recipe.theta};
   for (const Var* v : {&recipe.coefficients, &recipe.projection, &recipe.projection_bias})
     if (*v) inputs.push_back(*v);
-  const auto backward = [rule = recipe.rule](const Tensor& gy, std::span<const Var> in) {
-    WeightRecipe r{rule, in[0]};
+  const auto backward = [rule = recipe.rule, format = recipe.format](const Tensor& gy,
+                                                                     std::span<const Var> in) {
+    WeightRecipe r{.rule = rule, .theta = in[0], .format = format};
     if (in.size() > 1) r.coefficients = in[1];
     if (in.size() > 2) r.projection = in[2], r.projection_bias = in[3];
     generate_backward({&r, 1}, {&gy, 1});
   };
   const auto make = [recipe] { return generate({&recipe, 1})[0]; };
   const Var& theta = recipe.theta;
-  return Var::regenerated(recipe.rule.shape, theta.dtype(), theta.device(), make, std::move(inputs),
-                          backward);
+  return Var::regenerated(shape_in(recipe.format, recipe.rule.shape),
+                          recipe.format.half ? DType::bf16 : theta.dtype(), theta.device(), make,
+                          std::move(inputs), backward);
 }
 
 }  // namespace ssn

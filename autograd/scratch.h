@@ -25,6 +25,12 @@ inline void check_parameter(Where where, const Var& x, const Tensor& parameter, 
   check_parameter(where, x, Var::constant(parameter), name);
 }
 
+/// Throws Error unless a weight is f32 or of x's type, or f64 like x, and on x's device.
+inline void check_weight(Where where, const Var& x, const Var& weight) {
+  if (weight.dtype() != x.dtype() || weight.device() != x.device())
+    check_parameter(where, x, weight, "the weight");
+}
+
 /// In a closure: memory for a gradient of the same shape as gy, which is gy's own where no one else sees it
 /// (a kernel that reads each element before it writes it then moves a third less memory).
 inline Tensor reused_or_new(const Tensor& gy) {

@@ -130,8 +130,10 @@ void Var::clear_grad() const {
 void Var::add_grad(Tensor g) const {
   Node& n = *node_;
   if (!n.wants_grad) return;
-  check(g.shape() == n.shape && g.dtype() == n.dtype, "add_grad", "the gradient is {} {}, the value {} {}",
-        g.shape().text(), name_of(g.dtype()), n.shape.text(), name_of(n.dtype));
+  const bool fits =
+      n.grad ? g.dtype() == n.grad.dtype() : g.dtype() == n.dtype || g.dtype() == wider(n.dtype);
+  check(g.shape() == n.shape && fits, "add_grad", "the gradient is {} {}, the value {} {}", g.shape().text(),
+        name_of(g.dtype()), n.shape.text(), name_of(n.dtype));
   if (!n.grad) {
     n.grad = std::move(g);
   } else {

@@ -42,8 +42,9 @@ class Var {
 
   /// The gradient so far; an empty Tensor if there is none.
   Tensor grad() const;
-  /// Adds g (this value's shape and type). The first one is kept without a copy; a later one is added in
-  /// place only if no other tensor shares the storage. Does nothing if no gradient is wanted.
+  /// Adds g (this value's shape and type; or, as of weights in bf16, all of them f32). The first one is kept
+  /// without a copy; a later one is added in place only if no other tensor shares the storage. Does nothing
+  /// if no gradient is wanted.
   void add_grad(Tensor g) const;
   /// The gradient, zero-filled at the first request: for kernels that add into it themselves.
   Tensor grad_buffer() const;

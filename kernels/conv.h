@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/weight_format.h"
 #include "runtime/bf16.h"
 #include "runtime/queue.h"
 
 namespace ssn::kernels {
 
 /// A convolution (cross-correlation, zero padding): x (n, h, w, c) channels last, weight (o, c/groups, kh,
-/// kw) row-major, y (n, out_h, out_w, o). Pairs are {height, width}.
+/// kw) or (o, kh, kw, c/groups), y (n, out_h, out_w, o). Pairs are {height, width}.
 struct ConvGeometry {
   std::int64_t n, h, w, c;
   std::int64_t o, kh, kw;
@@ -32,9 +33,9 @@ struct ConvGeometry {
   auto operator<=>(const ConvGeometry&) const = default;
 };
 
-// With x, y and their gradients in bf16 the weight and its gradient are f32, Wider<T>; what is added up is so
-// in f32. The window is not larger than the padded input. `workspace` has at least conv_workspace<T>(g)
-// bytes, aligned to 64, on a GPU to 256.
+// The weight is of the format that conv_weight_format<T>(g) says; its gradient is so too, but always of
+// Wider<T>. What is added up is so in f32. The window is not larger than the padded input. `workspace` has at
+// least conv_workspace<T>(g) bytes, aligned to 64, on a GPU to 256.
 //
 // On the CPU, f32 and bf16 run in oneDNN, but for depthwise convolutions (cpu/depthwise.h); f64, which oneDNN
 // lacks, by im2col and matmul. On a GPU, f32 and bf16 run in cuDNN (cuda/cudnn_plan.h), but for depthwise
@@ -44,6 +45,13 @@ struct ConvGeometry {
 /// Whether this machine's convolutions take bf16: oneDNN needs AVX-512 for it, and is fast with AMX. All GPUs
 /// take it, and are fast from compute capability 8.0 on.
 bool conv_takes_bf16(CpuQueue&);
+
+/// Plain where we or oneDNN lay the weight out for ourselves; where cuDNN reads it, as cuDNN wants it, of the
+/// type of x. A function of the weight's sizes, the groups and T alone.
+template <class T>
+WeightFormat conv_weight_format(CpuQueue&, const ConvGeometry& g);
+template <class T>
+WeightFormat conv_weight_format(CudaQueue&, const ConvGeometry& g);
 
 enum class ConvPass { forward, data, weight };
 
@@ -55,17 +63,15 @@ template <class T>
 std::size_t conv_workspace(CudaQueue&, const ConvGeometry& g, ConvPass pass);
 /// y = conv(x, weight). Overwrites.
 template <class T>
-void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y,
-                  void* workspace);
+void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const void* weight, T* y, void* workspace);
 template <class T>
-void conv_forward(CudaQueue&, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y,
-                  void* workspace);
+void conv_forward(CudaQueue&, const ConvGeometry& g, const T* x, const void* weight, T* y, void* workspace);
 /// gx from gy. Overwrites.
 template <class T>
-void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const Wider<T>* weight, T* gx,
+void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const void* weight, T* gx,
                         void* workspace);
 template <class T>
-void conv_backward_data(CudaQueue&, const ConvGeometry& g, const T* gy, const Wider<T>* weight, T* gx,
+void conv_backward_data(CudaQueue&, const ConvGeometry& g, const T* gy, const void* weight, T* gx,
                         void* workspace);
 /// gweight from x and gy. Overwrites.
 template <class T>

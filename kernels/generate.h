@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/weight_format.h"
 #include "runtime/queue.h"
 
 namespace ssn::kernels {
@@ -25,11 +26,17 @@ struct GeneratedLayer {
   const std::int64_t* offsets = nullptr;  // host memory, method templates and exact
   std::int64_t window = 0;                // method tiles
   const T* coefficients = nullptr;
-  T* weight = nullptr;             // forward writes it
+  void* weight = nullptr;          // forward writes it; of T, or bf16
   const T* weight_grad = nullptr;  // backward reads it
   T* coefficients_grad = nullptr;  // backward adds into it unless null; layers may share it
   std::int64_t tile = 0;           // method tiles: at most N; 0: N
   T gain = 1;
+  bool half = false;  // T = float: the weight is bf16, each element rounded once, behind its sum
+  // Both above 1: the weight and its gradient have the channels last, w[(o·channels + c)·taps + t] lies at
+  // (o·taps + t)·channels + c.
+  std::int64_t channels = 1, taps = 1;
+
+  bool is_reordered() const { return channels > 1 && taps > 1; }
 };
 
 /// Elements of T and bytes of plain data that the functions below need for these layers.

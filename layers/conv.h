@@ -12,7 +12,10 @@ class Conv2d {
   };
   Conv2d(const Scope& scope, std::int64_t in, std::int64_t out, const Options& options);
   Var operator()(const Var& x) const {
-    const Var y = conv2d(x, weight_.use(), options_);
+    ConvOptions options = options_;
+    const WeightFormat format = conv2d_format(x, weight_.shape(), options);
+    options.channels_last = format.channels_last;
+    const Var y = conv2d(x, weight_.use(format), options);
     return bias_ ? bias_add(y, bias_) : y;
   }
 

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include "autograd/var.h"
+#include "autograd/ops.h"
 
 namespace ssn {
 
@@ -28,8 +28,9 @@ class WeightFactory {
   virtual ~WeightFactory() = default;
   /// The number of the request; use(number) is valid after the factory has been built.
   virtual int request(WeightRequest request) = 0;
-  /// The weight for one use: once a forward pass (a recurrent layer: once a sequence).
-  virtual Var use(int number) = 0;
+  /// The weight for one use, in the format that this wants: once a forward pass (a recurrent layer: once a
+  /// sequence).
+  virtual Var use(int number, const WeightFormat& format) = 0;
   /// Of the start values: for those that a layer draws itself.
   virtual std::uint64_t seed() const = 0;
 };
@@ -38,11 +39,14 @@ class WeightFactory {
 class Weight {
  public:
   Weight(WeightFactory& factory, WeightRequest request)
-      : factory_(&factory), number_(factory.request(std::move(request))) {}
-  Var use() const { return factory_->use(number_); }
+      : factory_(&factory), shape_(request.shape), number_(factory.request(std::move(request))) {}
+  /// (O, I/groups, kh, kw) or (O, I)
+  const Shape& shape() const { return shape_; }
+  Var use(const WeightFormat& format) const { return factory_->use(number_, format); }
 
  private:
   WeightFactory* factory_;
+  Shape shape_;
   int number_;
 };
 

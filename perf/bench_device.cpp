@@ -219,7 +219,8 @@ class Bench {
     time("moving average", 3 * array, [&] { average.update(parameters, *optimizer); });
   }
 
-  /// A network's weights from one group, in one call each way.
+  /// A network's weights from one group, in one call each way: as theta has them, and as cuDNN and cuBLASLt
+  /// read them beside bf16 activations.
   void generation(const std::string& model, const std::string& budget, int templates) {
     Parameters parameters(DType::f32, device_);
     SharedWeights weights(
@@ -231,8 +232,6 @@ class Bench {
     parameters.build();
     const Plan& plan = weights.plan();
     std::vector<WeightRecipe> recipes;
-    std::vector<Tensor> grads;
-    double forward_bytes = 0, backward_bytes = 0;
     for (const PlannedLayer& layer : plan.layers) {
       WeightRecipe r;
       r.rule.shape = layer.shape;
@@ -247,14 +246,25 @@ class Bench {
         r.coefficients = parameters.entry("group0.mask").leaf;
       }
       recipes.push_back(r);
-      grads.push_back(Tensor::full(layer.shape, 0.01, DType::f32, device_));
-      if (layer.method != Method::exact)  // that is a view of theta
-        forward_bytes += 4.0 * static_cast<double>(layer.size());
-      backward_bytes += 4.0 * static_cast<double>(layer.size());
     }
-    const auto group =
-        4.0 * static_cast<double>(plan.budget);  // theta is read once at least; its gradient read and written
     const std::string what = fmt::format("{} from {}, K={}", model, plan.budget, templates);
+    generation(what, recipes, {});
+    generation(what + ", bf16", recipes, {.half = true, .channels_last = true});
+  }
+  /// Weights in a format, and their gradients in its order.
+  void generation(const std::string& what, std::vector<WeightRecipe> recipes, const WeightFormat& format) {
+    std::vector<Tensor> grads;
+    double forward_bytes = 0, backward_bytes = 0;
+    for (WeightRecipe& r : recipes) {
+      r.format = format;
+      grads.push_back(Tensor::full(shape_in(format, r.rule.shape), 0.01, DType::f32, device_));
+      const auto n = static_cast<double>(r.rule.shape.size());
+      if (format != WeightFormat() || r.rule.method != WeightRule::Method::exact)  // else a view of theta
+        forward_bytes += (format.half ? 2.0 : 4.0) * n;
+      backward_bytes += 4.0 * n;
+    }
+    // Theta is read once at least; its gradient read and written.
+    const auto group = 4.0 * static_cast<double>(recipes.front().theta.size());
     time("generate " + what, forward_bytes + group, [&] { generate(recipes); });
     time("generate_backward " + what, backward_bytes + 3 * group, [&] { generate_backward(recipes, grads); });
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -39,6 +40,11 @@ std::vector<FlatRange> used_ranges(const WeightRule& rule, std::int64_t size) {
   return ranges;
 }
 
+WeightRecipe in_format(WeightRecipe recipe, const WeightFormat& format) {
+  recipe.format = format;
+  return recipe;
+}
+
 bool overlap(const FlatRange& a, const FlatRange& b) {
   return a.first < b.end() && b.first < a.end();
 }
@@ -56,9 +62,10 @@ struct SharedWeights::Group {
   std::vector<std::vector<int>> uses;  // the parts that each layer uses
   int pending = 0;                     // declared uses whose gradient has not arrived
   // Eager only.
-  std::uint64_t version = 0;  // of the values that `weights` were generated from
-  std::vector<Tensor> weights;
-  std::vector<WeightRecipe> arrived;  // whose gradients wait, in the order of the tape
+  std::uint64_t version = 0;                         // of the values that `weights` were generated from
+  std::vector<std::optional<WeightFormat>> formats;  // of each layer's last use
+  std::vector<Tensor> weights;                       // of the layers that were used
+  std::vector<WeightRecipe> arrived;                 // whose gradients wait, in the order of the tape
   std::vector<Tensor> gradients;
 
   void count(int layer, int uses_more) {
@@ -66,6 +73,7 @@ struct SharedWeights::Group {
     for (const int part : uses[layer]) parts[part].pending += uses_more;
   }
   void divide(std::int64_t size, std::int64_t least);
+  void generate_used();
 };
 
 /// Cuts the group where the layers that use it change, into parts of at least `least` elements.
@@ -89,6 +97,20 @@ void SharedWeights::Group::divide(std::int64_t size, std::int64_t least) {
     for (std::size_t part = 0; part < parts.size(); ++part)
       if (std::ranges::any_of(used[layer], [&](const FlatRange& r) { return overlap(r, parts[part].range); }))
         uses[layer].push_back(static_cast<int>(part));
+}
+
+/// The weights of all layers whose formats are known, in one call.
+void SharedWeights::Group::generate_used() {
+  std::vector<std::size_t> layers;
+  std::vector<WeightRecipe> wanted;
+  for (std::size_t layer = 0; layer < recipes.size(); ++layer) {
+    if (!formats[layer]) continue;
+    layers.push_back(layer);
+    wanted.push_back(in_format(recipes[layer], *formats[layer]));
+  }
+  if (wanted.empty()) return;
+  const std::vector<Tensor> made = generate(wanted);
+  for (std::size_t i = 0; i < layers.size(); ++i) weights[layers[i]] = made[i];
 }
 
 /// A declared use. It lives in the closure of its weight: with a graph that is dropped, as by an exception in
@@ -128,6 +150,7 @@ void SharedWeights::build() {
   for (int g = 0; g < static_cast<int>(plan_.groups.size()); ++g) {
     auto group = std::make_shared<Group>();
     group->recipes = make_recipes(g);
+    group->formats.resize(group->recipes.size());
     group->divide(plan_.groups[g].parameters, plan_.groups[g].parameters);
     const std::vector<int>& layers = plan_.groups[g].layers;
     for (std::size_t i = 0; i < layers.size(); ++i) places_[layers[i]] = {g, static_cast<int>(i)};
@@ -191,7 +214,7 @@ const Plan& SharedWeights::plan() const {
   return plan_;
 }
 
-Var SharedWeights::use(int number) {
+Var SharedWeights::use(int number, const WeightFormat& format) {
   check(!groups_.empty(), "shared_weights", "a weight is used before build()");
   if (!checked_) {
     check(parameters_.version() > 0, "shared_weights", "a weight is used before Parameters::build()");
@@ -209,31 +232,41 @@ Var SharedWeights::use(int number) {
   Var::Backward backward;
   if (const auto kept = kept_for_backward([&] { return std::make_shared<Use>(group, place.index); });
       grad_enabled())
-    backward = [this, place, use = std::static_pointer_cast<Use>(kept)](const Tensor& gy, auto) {
+    backward = [this, place, format, use = std::static_pointer_cast<Use>(kept)](const Tensor& gy, auto) {
       use->end();
-      arrived(place, gy);
+      arrived(place, format, gy);
     };
   if (policy_ == WeightPolicy::eager)
-    return Var::result(kept_weight(place), std::move(inputs), std::move(backward));
+    return Var::result(kept_weight(place, format), std::move(inputs), std::move(backward));
   return Var::regenerated(
-      recipe.rule.shape, parameters_.dtype(), parameters_.device(),
-      [&recipe] {
-        return generate({&recipe, 1}).front();
+      shape_in(format, recipe.rule.shape), format.half ? DType::bf16 : parameters_.dtype(),
+      parameters_.device(),
+      [&recipe, format] {
+        const WeightRecipe formatted = in_format(recipe, format);
+        return generate({&formatted, 1}).front();
       },
       std::move(inputs), std::move(backward));
 }
 
-Tensor SharedWeights::kept_weight(Place place) {
+Tensor SharedWeights::kept_weight(Place place, const WeightFormat& format) {
   Group& group = *groups_[place.group];
   if (group.version != parameters_.version()) {
-    group.weights.clear();  // first, so that their memory is used again
-    group.weights = generate(group.recipes);
+    group.weights.assign(group.recipes.size(), {});  // first, so that their memory is used again
+    group.generate_used();
     group.version = parameters_.version();
   }
-  return group.weights[place.index];
+  Tensor& weight = group.weights[place.index];
+  std::optional<WeightFormat>& wanted = group.formats[place.index];
+  if (!weight || wanted != format) {
+    weight = {};
+    wanted = format;
+    const WeightRecipe recipe = in_format(group.recipes[place.index], format);
+    weight = generate({&recipe, 1}).front();
+  }
+  return weight;
 }
 
-void SharedWeights::arrived(Place place, const Tensor& gradient) {
+void SharedWeights::arrived(Place place, const WeightFormat& format, const Tensor& gradient) {
   Group& group = *groups_[place.group];
   const std::vector<int>& uses = group.uses[place.index];
   check(std::ranges::none_of(uses, [&](int part) { return group.parts[part].reported; }), "shared_weights",
@@ -242,10 +275,11 @@ void SharedWeights::arrived(Place place, const Tensor& gradient) {
         place.group);
   const WeightRecipe& recipe = group.recipes[place.index];
   if (policy_ == WeightPolicy::eager) {
-    group.arrived.push_back(recipe);
+    group.arrived.push_back(in_format(recipe, format));
     group.gradients.push_back(gradient);
   } else {
-    generate_backward({&recipe, 1}, {&gradient, 1});
+    const WeightRecipe formatted = in_format(recipe, format);
+    generate_backward({&formatted, 1}, {&gradient, 1});
   }
   const auto is_complete = [&](int part) { return group.parts[part].pending == 0; };
   if (group.pending == 0 || (reporting_ && std::ranges::any_of(uses, is_complete)))

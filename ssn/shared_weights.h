@@ -17,8 +17,9 @@ namespace ssn {
 /// What is kept of generated weights. Both give the same bits.
 enum class WeightPolicy : std::uint8_t {
   lean,   // nothing: a weight is generated for each use in forward and backward; one layer's at a time
-  eager,  // a group's weights are generated in one call at its first use and kept until the values change;
-          // their gradients are kept until the last has arrived and carried on in one call
+  eager,  // a group's weights are generated in one call at its first use, in the formats that they were used
+          // in before, and kept until the values change; one whose use wants another is made alone. Their
+          // gradients are kept until the last has arrived and carried on in one call
 };
 template <>
 struct Names<WeightPolicy> {
@@ -54,7 +55,9 @@ class SharedWeights final : public WeightFactory {
 
   /// Declares a use, unless nothing is recorded; within recomputed(), in its first run. Its group is complete
   /// when every declared use that is still alive has added its gradient.
-  Var use(int number) override;
+  Var use(int number, const WeightFormat& format) override;
+  /// As theta has it: f32, convolutions' (O, I/groups, kh, kw).
+  Var use(int number) { return use(number, {}); }
   std::uint64_t seed() const override { return options_.seed; }
 
   /// `callback` when a group's gradient is complete, in backward() or, where some use got no gradient, in
@@ -80,8 +83,8 @@ class SharedWeights final : public WeightFactory {
   std::vector<WeightRecipe> make_recipes(int group);
   std::pair<Var, Var> add_projection(int layer);
   Var add_masks(const std::string& name, std::int64_t tiles);
-  Tensor kept_weight(Place place);
-  void arrived(Place place, const Tensor& gradient);
+  Tensor kept_weight(Place place, const WeightFormat& format);
+  void arrived(Place place, const WeightFormat& format, const Tensor& gradient);
   void carry_on(Group& group);
   void report(int group, bool all);
   void forget_reports();

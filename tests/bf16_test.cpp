@@ -10,6 +10,7 @@
 #include "autograd/optimizer.h"
 #include "kernels/conv.h"
 #include "layers/models/zoo.h"
+#include "runtime/dispatch.h"
 #include "tests/bf16_cases.h"
 #include "tests/close.h"
 #include "tests/small_network.h"
@@ -51,11 +52,51 @@ TEST(Bf16, OperationsAgreeWithF32) {
 }
 
 TEST(Bf16, ParametersStayF32) {
-  const Var x = Var::constant(Tensor::zeros({1, 4, 4, 8}, DType::bf16));
-  const Var w = Var::constant(Tensor::zeros({8, 8, 3, 3}, DType::bf16));
-  EXPECT_THROW(conv2d(x, w), Error);
   const Var rows = Var::constant(Tensor::zeros({2, 4}, DType::bf16));
-  EXPECT_THROW(linear(rows, Var::constant(Tensor::zeros({3, 4}, DType::bf16))), Error);
+  const Var w = Var::constant(Tensor::zeros({3, 4}, DType::bf16)),
+            b = Var::constant(Tensor::zeros({3}, DType::bf16));
+  EXPECT_THROW(linear(rows, w, b), Error);
+  EXPECT_THROW(linear(cast(rows, DType::f32), w), Error);
+  EXPECT_THROW(layer_norm(rows, b, b, 1e-5), Error);
+}
+
+/// Output, and gradients of x and of the weight in theta's order, of a linear layer or a convolution in bf16
+/// whose weight comes in a format.
+std::vector<std::vector<double>> with_weight(Device device, const Shape& x_shape, const Shape& w_shape,
+                                             const WeightFormat& format) {
+  const auto noise = [](const Shape& shape, std::uint64_t stream) {
+    const Tensor t = Tensor::empty(shape, DType::f32);
+    std::uint64_t draw = 0;
+    for (float& v : t.span<float>()) v = static_cast<float>(Random(5, stream).normal(draw++));
+    return t;
+  };
+  const Var x = Var::leaf(noise(x_shape, 0).to(DType::bf16).to(device));
+  const Var w = Var::leaf(reformatted(noise(w_shape, 1), w_shape, {}, format).to(device));
+  const Var y = w_shape.rank() == 2
+                    ? linear(x, w)
+                    : conv2d(x, w, {.padding = {1, 1}, .channels_last = format.channels_last});
+  const Tensor gy = noise(y.shape(), 2).to(DType::bf16).to(device);
+  backward({&y, 1}, {&gy, 1});
+  EXPECT_EQ(w.grad().dtype(), DType::f32);
+  const Tensor gw = reformatted(w.grad(), w_shape, {.channels_last = format.channels_last}, {});
+  return {values_of(y.value()), values_of(x.grad()), values_of(gw)};
+}
+
+TEST(Bf16, WeightsMayComeRoundedAndInEitherOrder) {
+  bool any = false;
+  for (const Device device : {Device::cpu, Device::cuda}) {
+    if (!available(device) || (device == Device::cpu && !kernels::conv_takes_bf16(cpu_queue()))) continue;
+    any = true;
+    for (const auto& [x, w] : {std::pair<Shape, Shape>{{5, 24}, {16, 24}},
+                               {{2, 5, 6, 8}, {16, 8, 3, 3}},
+                               {{2, 5, 6, 3}, {7, 3, 2, 3}},
+                               {{2, 5, 6, 8}, {16, 8, 1, 1}}}) {
+      const auto want = with_weight(device, x, w, {});
+      for (const WeightFormat& format : {WeightFormat{true, false}, {true, true}, {false, true}})
+        EXPECT_EQ(with_weight(device, x, w, format), want) << w.text();
+    }
+  }
+  if (!any) GTEST_SKIP() << "neither this processor nor a device has bf16";
 }
 
 struct Trained {

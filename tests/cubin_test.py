@@ -27,9 +27,9 @@ def wide(loads=0, stores=0, shared=0, tensor=0):
 NARROW = wide()
 
 KERNELS = {  # file.kernel
-    "generate.write_columns": wide(loads=4, stores=4, shared=8),
-    "generate.write_chunks": wide(loads=1, stores=1),
-    "generate_backward.add_columns": wide(loads=12, stores=4, shared=4),
+    "generate.write_columns": wide(loads=4, stores=7, shared=10),  # 4 of f32, 1 of bf16, 2 with the channels last
+    "generate.write_chunks": wide(loads=2, stores=5, shared=2),
+    "generate_backward.add_columns": wide(loads=13, stores=4, shared=4),
     "elementwise.map_kernel": wide(loads=1, stores=1),
     "elementwise.bias_kernel": wide(loads=2, stores=1),
     "dropout.dropout_kernel": wide(loads=1, stores=1),
@@ -66,7 +66,7 @@ KERNELS = {  # file.kernel
     # A thread an element, its neighbours' beside it: warps move whole lines.
     "fill.fill_kernel": NARROW,
     "nccl_wire.convert": NARROW,
-    "conv_weight.reorder": NARROW,
+    "weight_format.reorder": NARROW,
     "direct_conv.forward_kernel": NARROW,
     "direct_conv.data_kernel": NARROW,
     "direct_conv.weight_kernel": NARROW,

@@ -137,6 +137,10 @@ TEST(DeviceTrainingPrecision, LossesFollowThoseInF32) {
     EXPECT_TRUE(close(less.losses, exact.losses, tolerance)) << precision;
     EXPECT_NE(less.losses, exact.losses) << precision;
     for (int i = 0; i < 2; ++i) EXPECT_EQ(again.losses[i], less.losses[i]) << precision;
+    TrainConfig sparing = config;
+    sparing.weights = name_of(WeightPolicy::lean), sparing.recompute = "all";
+    const Trained lean = trained(sparing, Device::cuda, 3);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(lean.losses[i], less.losses[i]) << precision;
   }
 }
 

@@ -212,6 +212,86 @@ class ReadOnly {
   std::uintptr_t begin_, size_;
 };
 
+/// Weights of every method, as of convolutions, some of odd sizes.
+struct Windows {
+  Var theta, mask;
+  std::vector<WeightRecipe> recipes;
+  std::vector<Tensor> grads;  // in theta's order
+
+  Windows(Place place, std::int64_t slot)
+      : theta(Var::leaf(random_tensor({5 * slot}, place, 0))),
+        mask(Var::leaf(random_tensor({3, 9}, place, 1))) {
+    const auto add = [&](WeightRule rule, Var coefficients) {
+      grads.push_back(random_tensor(rule.shape, place, 100 + recipes.size()));
+      recipes.push_back({std::move(rule), theta, std::move(coefficients)});
+    };
+    const auto alpha = [&](std::int64_t k) {
+      return Var::leaf(random_tensor({k}, place, 50 + recipes.size()));
+    };
+    const std::int64_t filters = slot / 144;
+    add({Method::templates, {filters, 16, 3, 3}, {0, 2 * slot, slot, 3 * slot}}, alpha(4));
+    add({Method::templates, {filters, 9, 4, 4}, {slot, 0, 4 * slot}}, alpha(3));
+    add({Method::templates, {5, 7, 3, 3}, {5, 16, slot, 1}}, alpha(4));
+    add({Method::templates, {slot / 24, 24, 1, 1}, {slot, 0}}, alpha(2));
+    add({Method::templates, {8, 24}, {3, 200}}, alpha(2));
+    add({Method::exact, {3, 40, 3, 3}, {slot - 3}}, {});
+    add({Method::tiles, {filters * 7, 16, 3, 3}, {}, 9}, mask);
+  }
+  std::vector<WeightRecipe> in_format(const WeightFormat& format, bool every_other) const {
+    std::vector<WeightRecipe> all = recipes;
+    for (std::size_t i = 0; i < all.size(); i += every_other ? 2 : 1) all[i].format = format;
+    return all;
+  }
+};
+
+TEST_P(Generate, formats_are_the_plain_weight_moved_and_rounded) {
+  const bool half = GetParam().dtype == DType::f32;
+  for (const std::int64_t slot : {1152, 1296, 5328}) {
+    const Windows g(GetParam(), slot);
+    const std::vector<Tensor> plain = generate(g.recipes);
+    for (const WeightFormat& format :
+         {WeightFormat{false, true}, WeightFormat{half, true}, WeightFormat{half, false}})
+      for (const bool mixed : {false, true}) {
+        const std::vector<WeightRecipe> recipes = g.in_format(format, mixed);
+        const std::vector<Tensor> found = generate(recipes);
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          const Shape& shape = recipes[i].rule.shape;
+          const Tensor want = reformatted(plain[i].to(Device::cpu), shape, {}, recipes[i].format);
+          EXPECT_EQ(found[i].shape(), shape_in(recipes[i].format, shape));
+          EXPECT_TRUE(same_bits(found[i].to(Device::cpu), want)) << "slot " << slot << ", layer " << i;
+          EXPECT_TRUE(same_bits(found[i], generated_weight(recipes[i]).value())) << "layer " << i;
+        }
+      }
+  }
+}
+
+TEST_P(Generate, gradients_in_any_order_add_up_to_the_same_bits) {
+  for (const std::int64_t slot : {1152, 1296, 5328}) {
+    const Windows g(GetParam(), slot);
+    const auto results = [&](const std::vector<WeightRecipe>& recipes, bool one_call) {
+      std::vector<Tensor> grads;
+      for (std::size_t i = 0; i < recipes.size(); ++i)
+        grads.push_back(reformatted(g.grads[i], recipes[i].rule.shape, {},
+                                    {.channels_last = recipes[i].format.channels_last}));
+      std::vector<Var> all{g.theta, g.mask};
+      for (const WeightRecipe& r : recipes)
+        if (r.rule.method == Method::templates) all.push_back(r.coefficients);
+      for (const Var& v : all) v.clear_grad();
+      if (one_call) generate_backward(recipes, grads);
+      for (std::size_t i = 0; !one_call && i < recipes.size(); ++i)
+        generate_backward({&recipes[i], 1}, {&grads[i], 1});
+      std::vector<Tensor> found;
+      for (const Var& v : all) found.push_back(v.grad().clone());
+      return found;
+    };
+    const std::vector<Tensor> plain = results(g.recipes, true);
+    const bool half = GetParam().dtype == DType::f32;
+    for (const bool mixed : {false, true})
+      for (const bool one_call : {true, false})
+        expect_alike(results(g.in_format({half, true}, mixed), one_call), plain);
+  }
+}
+
 TEST_P(Generate, what_no_layer_uses_is_not_written) {  // or the program ends by a signal
   const std::int64_t slot = 5120;
   const Var theta = Var::leaf(random_tensor({4 * slot + 31}, GetParam(), 0)),
@@ -342,6 +422,8 @@ TEST(GenerateErrors, wrong_recipes_are_refused) {
   EXPECT_TRUE(has(error_of({{Method::templates, {4, 5}, {}}, theta, {}}), "at least one"));
   const Var wide = Var::leaf(Tensor::zeros({2}, DType::f64));
   EXPECT_TRUE(has(error_of({two, theta, wide}), "one type and device"));
+  EXPECT_TRUE(has(error_of({.rule = {Method::exact, {2}, {0}}, .theta = wide, .format = {.half = true}}),
+                  "needs an f32 theta, found f64"));
   rule.resize.reset();
   rule.softmax = true, rule.offsets = {0};
   EXPECT_TRUE(has(error_of({rule, theta, {}}), "softmax needs templates"));

@@ -25,7 +25,7 @@ class Notebook : public WeightFactory {
     requests.push_back(std::move(request));
     return static_cast<int>(requests.size()) - 1;
   }
-  Var use(int) override { return {}; }
+  Var use(int, const WeightFormat&) override { return {}; }
   std::vector<WeightRequest> requests;
 };
 

@@ -273,6 +273,29 @@ TEST_P(BothPolicies, AGradientAfterTheReportIsAnError) {
   }
 }
 
+TEST_P(BothPolicies, AUseGetsTheFormatThatItWants) {
+  Fixture f({.policy = GetParam(), .budget = "500", .plan = {.combine = Combine::wavg}});
+  const Shape shape = f.weights.plan().layers[1].shape;
+  ASSERT_EQ(shape.rank(), 4);
+  const WeightFormat formats[] = {{}, {true, true}, {false, true}, {true, false}, {true, true}};
+  const Tensor plain = f.weights.use(1).value().clone(), grad = Tensor::full(shape, 0.25, DType::f32);
+  const auto gradients_of = [&](const WeightFormat& format) {
+    const Var w = f.weights.use(1, format);
+    EXPECT_TRUE(same_bits(w.value(), reformatted(plain, shape, {}, format)));
+    const Tensor gw = reformatted(grad, shape, {}, {.channels_last = format.channels_last});
+    backward({&w, 1}, {&gw, 1});
+    f.weights.finish_backward();
+    const Tensor all = f.parameters.gradients().clone();
+    f.parameters.zero_gradients();
+    return all;
+  };
+  const Tensor want = gradients_of({});
+  EXPECT_NE(test::values_of(want), std::vector<double>(static_cast<std::size_t>(want.size()), 0));
+  for (const WeightFormat& format : formats) EXPECT_TRUE(same_bits(gradients_of(format), want));
+  f.parameters.values_changed();  // eager: then all of the group in the formats of their last uses
+  for (const WeightFormat& format : formats) EXPECT_TRUE(same_bits(gradients_of(format), want));
+}
+
 TEST_P(BothPolicies, AGraphMayOutliveTheWeights) {
   std::optional<Fixture> f(std::in_place, Settings{.policy = GetParam()});
   const Var loss = f->loss(0);

@@ -247,6 +247,11 @@ bool conv_takes_bf16(CpuQueue&) {
 }
 
 template <class T>
+WeightFormat conv_weight_format(CpuQueue&, const ConvGeometry&) {
+  return {};
+}
+
+template <class T>
 std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g, ConvPass) {
   if (g.is_empty()) return 0;
   if constexpr (!std::is_same_v<T, double>) {
@@ -261,8 +266,9 @@ std::size_t conv_workspace(CpuQueue&, const ConvGeometry& g, ConvPass) {
 }
 
 template <class T>
-void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y,
+void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const void* any_weight, T* y,
                   void* workspace) {
+  const auto* const weight = static_cast<const Wider<T>*>(any_weight);
   if (g.is_empty())
     std::fill_n(y, g.y_size(), T(0));
   else if constexpr (std::is_same_v<T, double>)
@@ -277,8 +283,9 @@ void conv_forward(CpuQueue&, const ConvGeometry& g, const T* x, const Wider<T>* 
 }
 
 template <class T>
-void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const Wider<T>* weight, T* gx,
+void conv_backward_data(CpuQueue&, const ConvGeometry& g, const T* gy, const void* any_weight, T* gx,
                         void* workspace) {
+  const auto* const weight = static_cast<const Wider<T>*>(any_weight);
   if (g.is_empty())
     std::fill_n(gx, g.x_size(), T(0));
   else if constexpr (std::is_same_v<T, double>)
@@ -308,21 +315,24 @@ void conv_backward_weight(CpuQueue&, const ConvGeometry& g, const T* x, const T*
     });
 }
 
+template WeightFormat conv_weight_format<bf16>(CpuQueue&, const ConvGeometry&);
+template WeightFormat conv_weight_format<float>(CpuQueue&, const ConvGeometry&);
+template WeightFormat conv_weight_format<double>(CpuQueue&, const ConvGeometry&);
 template std::size_t conv_workspace<bf16>(CpuQueue&, const ConvGeometry&, ConvPass);
-template void conv_forward<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const float*, bf16*, void*);
-template void conv_backward_data<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const float*, bf16*,
+template void conv_forward<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const void*, bf16*, void*);
+template void conv_backward_data<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const void*, bf16*,
                                        void*);
 template void conv_backward_weight<bf16>(CpuQueue&, const ConvGeometry&, const bf16*, const bf16*, float*,
                                          void*);
 template std::size_t conv_workspace<float>(CpuQueue&, const ConvGeometry&, ConvPass);
 template std::size_t conv_workspace<double>(CpuQueue&, const ConvGeometry&, ConvPass);
-template void conv_forward<float>(CpuQueue&, const ConvGeometry&, const float*, const float*, float*, void*);
-template void conv_forward<double>(CpuQueue&, const ConvGeometry&, const double*, const double*, double*,
+template void conv_forward<float>(CpuQueue&, const ConvGeometry&, const float*, const void*, float*, void*);
+template void conv_forward<double>(CpuQueue&, const ConvGeometry&, const double*, const void*, double*,
                                    void*);
-template void conv_backward_data<float>(CpuQueue&, const ConvGeometry&, const float*, const float*, float*,
+template void conv_backward_data<float>(CpuQueue&, const ConvGeometry&, const float*, const void*, float*,
                                         void*);
-template void conv_backward_data<double>(CpuQueue&, const ConvGeometry&, const double*, const double*,
-                                         double*, void*);
+template void conv_backward_data<double>(CpuQueue&, const ConvGeometry&, const double*, const void*, double*,
+                                         void*);
 template void conv_backward_weight<float>(CpuQueue&, const ConvGeometry&, const float*, const float*, float*,
                                           void*);
 template void conv_backward_weight<double>(CpuQueue&, const ConvGeometry&, const double*, const double*,

@@ -1,6 +1,9 @@
 #include "kernels/generate.h"
 
 #include <atomic>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "kernels/cpu/generate_loops.h"
 #include "kernels/generate_terms.h"
@@ -63,13 +66,29 @@ void mask_tiles(const GeneratedLayer<T>& l, std::int64_t group_size, const T* th
   }
 }
 
+/// w[i] of elements [begin, begin + n) of a layer's weight, to their places in its format.
+template <class T, class Out>
+void write_in_format(const GeneratedLayer<T>& l, std::int64_t begin, std::int64_t n, const T* w) {
+  auto* const to = static_cast<Out*>(l.weight);
+  if (!l.is_reordered()) {
+    for (std::int64_t i = 0; i < n; ++i) store(to[begin + i], w[i]);
+    return;
+  }
+  std::int64_t channel = begin / l.taps, tap = begin % l.taps;  // channels counted over all filters
+  for (std::int64_t i = 0; i < n; ++i) {
+    store(to[(channel / l.channels * l.taps + tap) * l.channels + channel % l.channels], w[i]);
+    if (++tap == l.taps) tap = 0, ++channel;
+  }
+}
+
 /// Elements [begin, end) of a layer's weight, at most kChunk.
 template <class T>
 void write_chunk(const GeneratedLayer<T>& l, std::int64_t group_size, const T* theta, std::int64_t begin,
                  std::int64_t end, bool stream) {
   using Method = typename GeneratedLayer<T>::Method;
   alignas(64) T buffer[kChunk];
-  T* w = stream ? buffer : l.weight + begin;
+  const bool formatted = l.half || l.is_reordered();
+  T* w = stream || formatted ? buffer : static_cast<T*>(l.weight) + begin;
   const std::int64_t n = end - begin;
   if (l.method == Method::templates)
     combine_templates(l, theta, begin, n, w);
@@ -77,7 +96,13 @@ void write_chunk(const GeneratedLayer<T>& l, std::int64_t group_size, const T* t
     mask_tiles(l, group_size, theta, begin, n, w);
   else
     copy_scaled(n, l.gain, theta + l.offsets[0] + begin, w);
-  if (stream) stream_copy(n, buffer, l.weight + begin);
+  if (l.half) {
+    if constexpr (std::is_same_v<T, float>) write_in_format<T, bf16>(l, begin, n, buffer);
+  } else if (formatted) {
+    write_in_format<T, T>(l, begin, n, buffer);
+  } else if (stream) {
+    stream_copy(n, buffer, static_cast<T*>(l.weight) + begin);
+  }
 }
 
 // ---- backward
@@ -91,11 +116,27 @@ struct Meetings {
   std::int64_t count;   // of terms
 };
 
+/// Behind the partial sums: the gradients that are not in theta's order, brought into it.
 template <class T>
 GenerateWorkspace workspace_of(Layers<T> layers, std::int64_t group_size) {
   const TermCounts c = count_terms(layers, group_size, kStretch);
   const std::int64_t starts = ceil_div(group_size, kStretch) + 2;
-  return {c.partials, c.terms * static_cast<std::int64_t>(sizeof(Term<T>)) + starts * 8 + c.meetings * 4};
+  std::int64_t reordered = 0;
+  for (const auto& l : layers) reordered += l.is_reordered() ? l.n : 0;
+  return {c.partials + reordered,
+          c.terms * static_cast<std::int64_t>(sizeof(Term<T>)) + starts * 8 + c.meetings * 4};
+}
+
+/// The layers with gradients in theta's order, for which `space` has room.
+template <class T>
+std::vector<GeneratedLayer<T>> in_thetas_order(CpuQueue& q, Layers<T> layers, T* space) {
+  std::vector<GeneratedLayer<T>> all(layers.begin(), layers.end());
+  for (GeneratedLayer<T>& l : all) {
+    if (!l.is_reordered()) continue;
+    from_channels_last(q, l.n / (l.channels * l.taps), l.channels, l.taps, l.weight_grad, space);
+    l.weight_grad = std::exchange(space, space + l.n);
+  }
+  return all;
 }
 
 template <class T>
@@ -267,8 +308,11 @@ void generate_forward(CpuQueue&, Layers<T> layers, std::int64_t group_size, cons
 }
 
 template <class T>
-void generate_backward(CpuQueue&, Layers<T> layers, std::int64_t group_size, const T* theta, T* theta_grad,
+void generate_backward(CpuQueue& q, Layers<T> given, std::int64_t group_size, const T* theta, T* theta_grad,
                        T* workspace, void* plain) {
+  const std::vector<GeneratedLayer<T>> in_order =
+      in_thetas_order(q, given, workspace + count_terms(given, group_size, kStretch).partials);
+  const Layers<T> layers(in_order);
   const Meetings<T> m = find_meetings(layers, group_size, plain);
   std::int64_t period = common_period(layers, group_size, kStretch), run = kStretch;
   if (period == 0) {

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/conv_axis.cuh"
-#include "kernels/cuda/conv_weight.h"
+#include "kernels/weight_format.h"
 
 namespace ssn::kernels::depthwise {
 namespace {
@@ -145,7 +145,7 @@ template <class T, bool kAdjoint>
 void gather(CudaQueue& q, Where where, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y,
             void* workspace) {
   auto* const filters = static_cast<Wider<T>*>(workspace);
-  channels_last<Wider<T>>(q, 1, g.c, taps_of(g), weight, filters);
+  to_channels_last(q, 1, g.c, taps_of(g), weight, filters);
   const std::int64_t height = kAdjoint ? g.h : g.out_h(), width = kAdjoint ? g.w : g.out_w();
   with_pack<T>(
       g.c,

@@ -8,13 +8,20 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Counts within one group of channels, and the two axes.
+/// Counts within one group of channels, the two axes, and the order of the weight.
 struct Sizes {
   ConvAxis rows, cols;
   std::int64_t n, c, o, groups;
+  bool channels_last;
 
-  explicit Sizes(const ConvGeometry& g)
-      : rows(g, 0), cols(g, 1), n(g.n), c(g.c / g.groups), o(g.o / g.groups), groups(g.groups) {}
+  Sizes(const ConvGeometry& g, const WeightFormat& format)
+      : rows(g, 0),
+        cols(g, 1),
+        n(g.n),
+        c(g.c / g.groups),
+        o(g.o / g.groups),
+        groups(g.groups),
+        channels_last(format.channels_last) {}
 
   __device__ std::int64_t x_at(std::int64_t image, int row, int col, std::int64_t channel) const {
     return ((image * rows.x + row) * cols.x + col) * c * groups + channel;
@@ -23,6 +30,7 @@ struct Sizes {
     return ((image * rows.y + row) * cols.y + col) * o * groups + output;
   }
   __device__ std::int64_t weight_at(std::int64_t output, std::int64_t channel, int i, int j) const {
+    if (channels_last) return ((output * rows.taps + i) * cols.taps + j) * c + channel;
     return ((output * c + channel) * rows.taps + i) * cols.taps + j;
   }
 };
@@ -42,7 +50,7 @@ struct Place {
 /// A thread owns one element of y.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(Sizes s, std::int64_t size, const T* x, const Wider<T>* weight, T* y) {
+    forward_kernel(Sizes s, std::int64_t size, const T* x, const T* weight, T* y) {
   const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= size) return;
   const Place p(index, s.rows.y, s.cols.y, s.o * s.groups);
@@ -62,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
 /// A thread owns one element of gx.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    data_kernel(Sizes s, std::int64_t size, const T* gy, const Wider<T>* weight, T* gx) {
+    data_kernel(Sizes s, std::int64_t size, const T* gy, const T* weight, T* gx) {
   const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= size) return;
   const Place p(index, s.rows.x, s.cols.x, s.c * s.groups);
@@ -98,31 +106,31 @@ __global__ void __launch_bounds__(kThreads)
         sum += static_cast<double>(x[s.x_at(image, h, w, channel)]) *
                static_cast<double>(gy[s.y_at(image, row, col, output)]);
       }
-  gweight[index] = static_cast<Wider<T>>(sum);
+  gweight[s.weight_at(output, index / taps % s.c, i, j)] = static_cast<Wider<T>>(sum);
 }
 
 }  // namespace
 
 template <class T>
-void forward(CudaQueue& q, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y) {
-  launch(q, "conv_forward", forward_kernel<T>, blocks_for(g.y_size(), kThreads), kThreads, 0, Sizes(g),
-         g.y_size(), x, weight, y);
+void forward(CudaQueue& q, const ConvGeometry& g, const T* x, const T* weight, T* y) {
+  launch(q, "conv_forward", forward_kernel<T>, blocks_for(g.y_size(), kThreads), kThreads, 0,
+         Sizes(g, conv_weight_format<T>(q, g)), g.y_size(), x, weight, y);
 }
 template <class T>
-void backward_data(CudaQueue& q, const ConvGeometry& g, const T* gy, const Wider<T>* weight, T* gx) {
-  launch(q, "conv_backward_data", data_kernel<T>, blocks_for(g.x_size(), kThreads), kThreads, 0, Sizes(g),
-         g.x_size(), gy, weight, gx);
+void backward_data(CudaQueue& q, const ConvGeometry& g, const T* gy, const T* weight, T* gx) {
+  launch(q, "conv_backward_data", data_kernel<T>, blocks_for(g.x_size(), kThreads), kThreads, 0,
+         Sizes(g, conv_weight_format<T>(q, g)), g.x_size(), gy, weight, gx);
 }
 template <class T>
 void backward_weight(CudaQueue& q, const ConvGeometry& g, const T* x, const T* gy, Wider<T>* gweight) {
   launch(q, "conv_backward_weight", weight_kernel<T>, blocks_for(g.weight_size(), kThreads), kThreads, 0,
-         Sizes(g), g.weight_size(), x, gy, gweight);
+         Sizes(g, conv_weight_format<T>(q, g)), g.weight_size(), x, gy, gweight);
 }
 
-template void forward<bf16>(CudaQueue&, const ConvGeometry&, const bf16*, const float*, bf16*);
+template void forward<bf16>(CudaQueue&, const ConvGeometry&, const bf16*, const bf16*, bf16*);
 template void forward<float>(CudaQueue&, const ConvGeometry&, const float*, const float*, float*);
 template void forward<double>(CudaQueue&, const ConvGeometry&, const double*, const double*, double*);
-template void backward_data<bf16>(CudaQueue&, const ConvGeometry&, const bf16*, const float*, bf16*);
+template void backward_data<bf16>(CudaQueue&, const ConvGeometry&, const bf16*, const bf16*, bf16*);
 template void backward_data<float>(CudaQueue&, const ConvGeometry&, const float*, const float*, float*);
 template void backward_data<double>(CudaQueue&, const ConvGeometry&, const double*, const double*, double*);
 template void backward_weight<bf16>(CudaQueue&, const ConvGeometry&, const bf16*, const bf16*, float*);

@@ -6,9 +6,9 @@
 namespace ssn::kernels::direct {
 
 template <class T>
-void forward(CudaQueue&, const ConvGeometry& g, const T* x, const Wider<T>* weight, T* y);
+void forward(CudaQueue&, const ConvGeometry& g, const T* x, const T* weight, T* y);
 template <class T>
-void backward_data(CudaQueue&, const ConvGeometry& g, const T* gy, const Wider<T>* weight, T* gx);
+void backward_data(CudaQueue&, const ConvGeometry& g, const T* gy, const T* weight, T* gx);
 template <class T>
 void backward_weight(CudaQueue&, const ConvGeometry& g, const T* x, const T* gy, Wider<T>* gweight);
 

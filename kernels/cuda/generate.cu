@@ -1,6 +1,6 @@
 #include "kernels/generate.h"
 
-#include "kernels/cuda/generate_columns.h"
+#include "kernels/cuda/generate_channels.h"
 #include "kernels/cuda/generate_pack.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/upload.cuh"
@@ -72,58 +72,151 @@ __device__ void fill_tile(const Tile<T>& tile, const std::int32_t* rows, const T
   }
 }
 
-/// A warp writes a part of an aligned target; x: the lane's first place in the target's columns.
-template <class T>
-__device__ void write_packs(const Tile<T>& tile, const Target<T>& w, const Source<T>* sources, int x,
+/// p's elements, rounded to Out, to the first `count` places behind `to`.
+template <class Out, class T, int kPacks>
+__device__ void store_rounded(const FullPack<T> (&p)[kPacks], Out* to, std::int64_t count) {
+  FullPack<Out> rounded;
+#pragma unroll
+  for (int i = 0; i < kPack<Out>; ++i) store(rounded[i], p[i / kPack<T>][i % kPack<T>]);
+  store_pack(rounded, to, count);
+}
+
+/// A lane's packs of an aligned target in theta's order, kWrites of them a warp's width apart; x: the first's
+/// place in the target's columns. Where Out is narrower than T, a lane reads two packs for each that it
+/// writes; half of the lanes take the second first, since the same 16 bytes of each 32 are the same banks.
+template <int kWrites, class Out, class T>
+__device__ void write_packs(const Tile<T>& tile, const Target<T>& w, const Source<T>* sources, Out* to, int x,
                             int end) {
-  constexpr int kStep = kWarp * kPack<T>;
-  FullPack<T> sum[kInFlight];
+  constexpr int N = kPack<Out>, kReads = N / kPack<T>, kStep = kWarp * N;
+  const int turned = kReads > 1 ? static_cast<int>(threadIdx.x) / 4 % 2 : 0;
+  FullPack<T> sum[kWrites][kReads];
   for (int k = 0; k < w.sources; ++k) {
     const T a = tile.factors[w.first_source + k];
     const T* from = tile.theta + tile.places[w.first_source + k] + x;
 #pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
+    for (int u = 0; u < kWrites; ++u) {
       if (x + u * kStep >= end) break;
-      const FullPack<T> y = FullPack<T>::load(from + u * kStep);
 #pragma unroll
-      for (int v = 0; v < kPack<T>; ++v) sum[u][v] = k ? fma(a, y[v], sum[u][v]) : a * y[v];
+      for (int r = 0; r < kReads; ++r) {
+        const FullPack<T> y = FullPack<T>::load(from + u * kStep + (r ^ turned) * kPack<T>);
+#pragma unroll
+        for (int v = 0; v < kPack<T>; ++v) sum[u][r][v] = k ? fma(a, y[v], sum[u][r][v]) : a * y[v];
+      }
     }
   }
 #pragma unroll
-  for (int u = 0; u < kInFlight; ++u) {
+  for (int u = 0; u < kWrites; ++u) {
     if (x + u * kStep >= end) break;
     const std::int64_t at = tile.place(w, x + u * kStep);
     if (at < 0) continue;
+    if (kReads > 1 && turned) std::swap(sum[u][0], sum[u][kReads - 1]);
     if (w.window > 1) {
-      const FullPack<T> c = mask_at(w, sources[w.first_source], at);
-      const FullPack<T> y = FullPack<T>::load(tile.theta + tile.places[w.first_source] + x + u * kStep);
+      const T* from = tile.theta + tile.places[w.first_source] + x + u * kStep;
 #pragma unroll
-      for (int v = 0; v < kPack<T>; ++v) sum[u][v] = c[v] * y[v];
+      for (int r = 0; r < kReads; ++r) {
+        const FullPack<T> c = mask_at(w, sources[w.first_source], at + r * kPack<T>);
+        const FullPack<T> y = FullPack<T>::load(from + r * kPack<T>);
+#pragma unroll
+        for (int v = 0; v < kPack<T>; ++v) sum[u][r][v] = c[v] * y[v];
+      }
     }
-    store_pack(sum[u], w.weight + at, w.size - at);
+    store_rounded(sum[u], to + at, w.size - at);
   }
 }
 
-/// The same for a target that is not aligned, element by element: neighbouring lanes write neighbours, so
-/// that the memory still gets whole lines.
-template <class T>
-__device__ void write_elements(const Tile<T>& tile, const Target<T>& w, const Source<T>* sources, int x,
-                               int end) {
+/// M elements of a target from place x of its part of the columns on, `step` apart; `at`: the first's place
+/// in the target.
+template <int M, class T>
+__device__ Values<T, M> sums_at(const Tile<T>& tile, const Target<T>& w, const Source<T>* sources, int x,
+                                std::int64_t at, int step) {
+  auto sum = Values<T, M>::filled(T(0));
+  for (int k = 0; k < w.sources; ++k) {
+    const T a = tile.factors[w.first_source + k];
+    const T* from = tile.theta + tile.places[w.first_source + k] + x;
+#pragma unroll
+    for (int v = 0; v < M; ++v) sum[v] = k ? fma(a, from[v * step], sum[v]) : a * from[v * step];
+  }
+  if (w.window > 1) {
+    const Source<T>& s = sources[w.first_source];
+    const T* from = tile.theta + tile.places[w.first_source] + x;
+#pragma unroll
+    for (int v = 0; v < M; ++v) {
+      const auto place = static_cast<std::uint32_t>(at + v * step);
+      sum[v] = s.gain * s.coefficients[w.by_window.rest(place)] * from[v * step];
+    }
+  }
+  return sum;
+}
+
+/// The same as write_packs for a target that is not aligned, element by element: neighbouring lanes write
+/// neighbours, so that the memory still gets whole lines.
+template <class Out, class T>
+__device__ void write_elements(const Tile<T>& tile, const Target<T>& w, const Source<T>* sources, Out* to,
+                               int x, int end) {
 #pragma unroll 4
   for (int i = 0; i < kPart<T> / kWarp; ++i, x += kWarp) {
     const std::int64_t at = x < end ? tile.place(w, x) : -1;
-    if (at < 0) continue;
-    T sum = 0;
-    for (int k = 0; k < w.sources; ++k) {
-      const T y = tile.theta[tile.places[w.first_source + k] + x], a = tile.factors[w.first_source + k];
-      sum = k ? fma(a, y, sum) : a * y;
+    if (at >= 0) store(to[at], sums_at<1>(tile, w, sources, x, at, 0)[0]);
+  }
+}
+
+/// A lane writes its channels of a stretch of `there` elements; sums(M, x): M elements from x on, a tap
+/// apart.
+template <int N, class Out, class F>
+__device__ void write_channels(const ChannelOrder& order, const ChannelPlace& place, int there, Out* weight,
+                               F&& sums) {
+  const int last = place.x + (N - 1) * order.taps();
+  if (place.x >= 0 && last < there)
+    return sums(std::integral_constant<int, N>{}, place.x).store(weight + place.weight);
+  if constexpr (N > 1) {
+#pragma unroll 1
+    for (int v = 0; v < N; ++v) {  // a block's columns begin or end within
+      const int x = place.x + v * order.taps();
+      if (x >= 0 && x < there) store(weight[place.weight + v], sums(std::integral_constant<int, 1>{}, x)[0]);
     }
-    if (w.window > 1) {
-      const Source<T>& s = sources[w.first_source];
-      sum = s.gain * s.coefficients[w.by_window.rest(static_cast<std::uint32_t>(at))] *
-            tile.theta[tile.places[w.first_source] + x];
+  }
+}
+
+/// Warps write a target with the channels last, a stretch being a row of its part of the columns.
+template <int N, class Out, class T>
+__device__ void write_reordered(const Tile<T>& tile, const Target<T>& w, const Source<T>* sources, int turn) {
+  const int end = w.rows * w.order.items(), taps = w.order.taps(), width = tile.columns.width;
+  for (int i = turn * kWarp + static_cast<int>(threadIdx.x) % kWarp; i < end; i += kThreads) {
+    const ChannelItem item = w.order.template item<N>(i);
+    const std::int64_t first = tile.place(w, item.row * width);  // in the target
+    if (first < 0) continue;
+    const std::int64_t in_row = tile.columns.period - tile.first_column, left = w.size - first;
+    const std::int64_t there = left < in_row ? left : in_row;
+    write_channels<N>(w.order, w.order.template place<N>(item, w.begin + first),
+                      static_cast<int>(there < width ? there : width), static_cast<Out*>(w.weight),
+                      [&](auto count, int x) {
+                        return sums_at<count.value>(tile, w, sources, item.row * width + x, first + x, taps);
+                      });
+  }
+}
+
+/// A block writes its part of a target; `turn`: which of its parts a warp begins with.
+template <class Out, class T>
+__device__ void write_target(const Tile<T>& tile, const Target<T>& w, const Source<T>* sources, int turn) {
+  if (!w.order.is_thetas()) {
+    if (w.order.pack > 1)
+      write_reordered<kPack<Out>, Out>(tile, w, sources, turn);
+    else
+      write_reordered<1, Out>(tile, w, sources, turn);
+    return;
+  }
+  const int end = w.rows * tile.columns.width, lane = static_cast<int>(threadIdx.x) % kWarp;
+  Out* const to = static_cast<Out*>(w.weight) + w.begin;
+  const bool aligned = elements_past_alignment(to) == 0;
+  constexpr int kStep = kWarp * kPack<Out>, kWrites = sizeof(Out) == sizeof(T) ? kInFlight : 1;
+  for (int x = turn * kPart<T>; x < end; x += kWarps * kPart<T>) {
+    if (!aligned) {
+      write_elements(tile, w, sources, to, x + lane, end);
+      continue;
     }
-    w.weight[at] = sum;
+#pragma unroll 1  // or registers do not suffice
+    for (int from = 0; from < kPart<T>; from += kWrites * kStep)
+      write_packs<kWrites>(tile, w, sources, to, x + from + lane * kPack<Out>, end);
   }
 }
 
@@ -143,49 +236,107 @@ __global__ void __launch_bounds__(kThreads, 2)
     tile.places[k] = s.row * columns.width;
   }
   __syncthreads();
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   for (int t = 0; t < targets; ++t) {
-    const Target<T> w = target[t];
-    const int end = w.rows * columns.width;
+    const Target<T>& w = target[t];  // in registers all of it would leave none
     const int turn = (warp + kWarps - static_cast<int>(w.first_part % kWarps)) % kWarps;
-    const bool aligned = elements_past_alignment(w.weight) == 0;
-    for (int x = turn * kPart<T>; x < end; x += kWarps * kPart<T>) {
-      if (aligned)
-        write_packs(tile, w, source, x + lane * kPack<T>, end);
-      else
-        write_elements(tile, w, source, x + lane, end);
+    if constexpr (std::is_same_v<T, float>) {
+      if (w.half) {
+        write_target<bf16>(tile, w, source, turn);
+        continue;
+      }
+    }
+    write_target<T>(tile, w, source, turn);
+  }
+}
+
+constexpr int kChunkThreads = 256, kOwn = 2;  // kOwn: packs of a thread
+template <class T>
+constexpr int kChunk = kChunkThreads* kOwn* kPack<T>;
+
+/// A thread's packs of a target, at places `at`.
+template <class T>
+__device__ void sum_packs(const Target<T>& w, const Source<T>* source, const T* theta,
+                          std::int64_t group_size, const std::int64_t (&at)[kOwn], FullPack<T> (&sum)[kOwn]) {
+#pragma unroll 2
+  for (int k = 0; k < w.sources; ++k) {
+    const Source<T> s = source[w.first_source + k];
+    const T one = s.gain * (s.coefficients ? *s.coefficients : T(1));
+#pragma unroll
+    for (int u = 0; u < kOwn; ++u) {
+      if (at[u] >= w.size) continue;
+      const FullPack<T> x = load_pack(theta, s.first + at[u], group_size);
+      const FullPack<T> c = w.window > 1 ? mask_at(w, s, at[u]) : FullPack<T>::filled(one);
+#pragma unroll
+      for (int v = 0; v < kPack<T>; ++v) sum[u][v] = k ? fma(c[v], x[v], sum[u][v]) : c[v] * x[v];
     }
   }
 }
 
-constexpr int kChunkThreads = 256;
-template <class T>
-constexpr std::int64_t kChunk = kChunkThreads* kPack<T>;
+/// A block writes `there` elements of a target from `first` on with the channels last, whose sums are in
+/// theta's order in `sums`.
+template <int N, class Out, class T>
+__device__ void write_chunk_reordered(const Target<T>& w, std::int64_t first, int there, const T* sums) {
+  const int end = w.order.items(), taps = w.order.taps();
+  for (int i = static_cast<int>(threadIdx.x); i < end; i += kChunkThreads)
+    write_channels<N>(w.order, w.order.template place<N>(w.order.template item<N>(i), w.begin + first), there,
+                      static_cast<Out*>(w.weight), [&](auto count, int x) {
+                        Values<T, count.value> y;
+#pragma unroll
+                        for (int v = 0; v < count.value; ++v) y[v] = sums[x + v * taps];
+                        return y;
+                      });
+}
 
-/// A block owns a chunk, here the part, of one target, a thread a pack of it.
+/// A block writes its chunk of a target: in theta's order from its threads' packs, or from `sums`.
+template <class Out, class T>
+__device__ void write_chunk(const Target<T>& w, std::int64_t first, int there, const std::int64_t (&at)[kOwn],
+                            const FullPack<T> (&sum)[kOwn], const T* sums) {
+  if (!w.order.is_thetas()) {
+    if (w.order.pack > 1) return write_chunk_reordered<kPack<Out>, Out>(w, first, there, sums);
+    return write_chunk_reordered<1, Out>(w, first, there, sums);
+  }
+  Out* const to = static_cast<Out*>(w.weight) + w.begin;
+  if constexpr (kPack<Out> == kOwn * kPack<T>) {
+    if (at[0] < w.size) store_rounded(sum, to + at[0], w.size - at[0]);
+  } else {
+#pragma unroll
+    for (int u = 0; u < kOwn; ++u)
+      if (at[u] < w.size) store_pack(sum[u], to + at[u], w.size - at[u]);
+  }
+}
+
+/// A block owns a chunk, here the part, of one target, a thread packs of it: side by side where they are
+/// written together, else each beside its neighbour's.
 template <class T>
 __global__ void __launch_bounds__(kChunkThreads)
     write_chunks(std::int64_t group_size, int targets, const Target<T>* target, const Source<T>* source,
                  const T* theta) {
+  __shared__ T sums[kChunk<T>];
   int low = 0, high = targets;  // the last target that starts at or before the block
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     (target[middle].first_part <= blockIdx.x ? low : high) = middle;
   }
   const Target<T> w = target[low];
-  const std::int64_t i = (blockIdx.x - w.first_part) * kChunk<T> + std::int64_t{threadIdx.x} * kPack<T>;
-  if (i >= w.size) return;
-  FullPack<T> sum;
-#pragma unroll 4
-  for (int k = 0; k < w.sources; ++k) {
-    const Source<T> s = source[w.first_source + k];
-    const FullPack<T> x = load_pack(theta, s.first + i, group_size);
-    const T one = s.gain * (s.coefficients ? *s.coefficients : T(1));
-    const FullPack<T> c = w.window > 1 ? mask_at(w, s, i) : FullPack<T>::filled(one);
+  const bool reordered = !w.order.is_thetas(), together = w.half && !reordered;
+  const std::int64_t first = (blockIdx.x - w.first_part) * w.chunk, left = w.size - first;
+  const int own = static_cast<int>(threadIdx.x);
+  std::int64_t at[kOwn];
+  FullPack<T> sum[kOwn] = {};
 #pragma unroll
-    for (int v = 0; v < kPack<T>; ++v) sum[v] = k ? fma(c[v], x[v], sum[v]) : c[v] * x[v];
+  for (int u = 0; u < kOwn; ++u)
+    at[u] = first + (together ? own * kOwn + u : u * kChunkThreads + own) * kPack<T>;
+  sum_packs(w, source, theta, group_size, at, sum);
+#pragma unroll
+  for (int u = 0; u < kOwn; ++u)
+    if (reordered) sum[u].store(sums + (at[u] - first));
+  __syncthreads();
+  const int there = static_cast<int>(left < w.chunk ? left : w.chunk);
+  if constexpr (std::is_same_v<T, float>) {
+    if (w.half) return write_chunk<bf16>(w, first, there, at, sum, sums);
   }
-  store_pack(sum, w.weight + i, w.size - i);
+  write_chunk<T>(w, first, there, at, sum, sums);
 }
 
 // ---- on the host
@@ -203,7 +354,7 @@ struct Work {
       for (std::int64_t at = 0; at < l.n; at += whole) {
         const auto first = static_cast<std::int32_t>(sources.size());
         const std::int64_t size = std::min(whole, l.n - at);
-        targets.push_back({l.weight + at, size, 0, first, tiles ? 1 : l.templates, 0, 1, Divisor()});
+        targets.push_back({l.weight, at, size, first, tiles ? 1 : l.templates, 1, l.half, {}, order_of(l)});
         if (tiles)
           add_tile(l, at / whole);
         else
@@ -224,6 +375,10 @@ struct Work {
   }
 
  private:
+  static ChannelOrder order_of(const GeneratedLayer<T>& l) {
+    if (!l.is_reordered()) return {};
+    return ChannelOrder(l.channels, l.taps, l.weight, l.half ? kPack<bf16> : kPack<T>);
+  }
   void add_tile(const GeneratedLayer<T>& l, std::int64_t tile) {
     const bool masked = tile > 0 && l.coefficients;
     sources.push_back({0, masked ? l.coefficients + (tile - 1) * l.window : nullptr, l.gain});
@@ -287,11 +442,16 @@ void write_by_columns(CudaQueue& q, const Pass<T>& pass, std::int64_t group_size
   Columns columns;
   columns.group_size = group_size, columns.period = pass.period;
   columns.rows = columns.rows_of_block = static_cast<std::int32_t>(rows.size());
-  columns.set_width(block_width(pass.period, columns.rows, kTileBytes / static_cast<std::int64_t>(sizeof(T)),
-                                kUnit<T>, 128));
+  constexpr std::int64_t kRoom = kTileBytes / static_cast<std::int64_t>(sizeof(T));
+  std::int64_t unit = kUnit<T>;
+  for (const Target<T>& t : work.targets)
+    unit = common_unit(unit, t.order, pass.period, kRoom / columns.rows);
+  columns.set_width(block_width(pass.period, columns.rows, kRoom, unit, 128));
   work.number_parts([&](Target<T>& t) {
     t.rows = static_cast<std::int32_t>(ceil_div(t.size, pass.period));
-    return ceil_div(std::int64_t{t.rows} * columns.width, kPart<T>);
+    if (t.order.is_thetas()) return ceil_div(std::int64_t{t.rows} * columns.width, kPart<T>);
+    t.order.cover(columns.width, t.begin, std::gcd(pass.period, std::int64_t{columns.width}));
+    return ceil_div(std::int64_t{t.rows} * t.order.items(), kWarp);
   });
   Tables tables;
   const std::size_t at_rows = tables.add(rows), at_targets = tables.add(work.targets),
@@ -309,7 +469,15 @@ template <class T>
 void write_by_chunks(CudaQueue& q, const Pass<T>& pass, std::int64_t group_size, const T* theta,
                      void* plain) {
   Work<T> work(pass.layers, group_size);
-  const std::int64_t blocks = work.number_parts([](Target<T>& t) { return ceil_div(t.size, kChunk<T>); });
+  const std::int64_t blocks = work.number_parts([](Target<T>& t) {
+    t.chunk = kChunk<T>;
+    if (!t.order.is_thetas()) {
+      const std::int64_t unit = std::lcm(t.order.unit(), std::int64_t{kPack<T>});
+      if (unit <= kChunk<T>) t.chunk -= static_cast<std::int32_t>(kChunk<T> % unit);
+      t.order.cover(t.chunk, t.begin, t.chunk);
+    }
+    return ceil_div(t.size, t.chunk);
+  });
   Tables tables;
   const std::size_t at_targets = tables.add(work.targets), at_sources = tables.add(work.sources);
   upload(q, tables.words(), plain);

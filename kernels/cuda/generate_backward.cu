@@ -1,4 +1,4 @@
-#include "kernels/cuda/generate_columns.h"
+#include "kernels/cuda/generate_channels.h"
 #include "kernels/cuda/generate_pack.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/upload.cuh"
@@ -25,7 +25,9 @@ constexpr int kFewCoefficients = kWarp;  // partial sums of more are kept by the
 template <class T>
 struct Piece {
   std::int64_t first, size;  // of theta
-  const T *weight_grad, *coefficients;
+  const T* weight_grad;      // of the piece; with the channels last, of its layer
+  std::int64_t begin;        // there, in theta's order; else 0
+  const T* coefficients;
   T* coefficients_grad;
   std::int64_t partials;  // where they start: `width` for every block and warp that meets it
   Divisor by_window;
@@ -36,6 +38,7 @@ struct Piece {
   std::int32_t first_warp, warps;  // and their warps
   std::int32_t next;               // the next that adds to the same coefficients_grad; −1: none
   T gain;
+  ChannelOrder order;  // of weight_grad
 
   SSN_HD std::int64_t end() const { return first + size; }
   SSN_HD std::int32_t width() const { return window < kRun<T> ? window : kRun<T>; }
@@ -47,10 +50,11 @@ template <class T>
 struct Staged {
   const T* weight_grad;
   std::int32_t row, rows;
+  ChannelOrder order;
 };
 /// What passes between two barriers.
 struct Batch {
-  std::int32_t first_piece, pieces, first_staged, staged, rows;
+  std::int32_t first_piece, pieces, first_staged, staged, rows, reordered;  // reordered: of the staged
 };
 
 /// A thread's packs.
@@ -89,13 +93,23 @@ __device__ void each_staged(Own<T>& own, int low, int high, const T* grads, F&& 
     own.touched |= Own<T>::kAll << (r * kPack<T>);
   }
 }
+/// Elements [at, at + kPack) of a piece's gradient; those outside are 0.
+template <class T>
+__device__ FullPack<T> gradient_of(const Piece<T>& p, std::int64_t at) {
+  if (p.order.is_thetas()) return load_pack(p.weight_grad, at, p.size);
+  FullPack<T> g;
+#pragma unroll
+  for (int v = 0; v < kPack<T>; ++v)
+    g[v] = at + v >= 0 && at + v < p.size ? p.weight_grad[p.order.weight_at(p.begin + at + v)] : T(0);
+  return g;
+}
 template <class T, class F>
 __device__ void each_in_memory(Own<T>& own, const Piece<T>& p, F&& f) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const std::int64_t at = own.at[r] - p.first;
     if (own.at[r] < 0 || at <= -kPack<T> || at >= p.size) continue;
-    const FullPack<T> g = load_pack(p.weight_grad, at, p.size);
+    const FullPack<T> g = gradient_of(p, at);
 #pragma unroll
     for (int v = 0; v < kPack<T>; ++v) {
       if (at + v < 0 || at + v >= p.size) continue;
@@ -154,12 +168,37 @@ __device__ void add_masked(Own<T>& own, const Piece<T>& p, T* products, T* parti
   __syncwarp();  // the next piece writes `products` again
 }
 
+/// The rows of a gradient with the channels last, to their places in theta's order.
+template <int N, class T>
+__device__ void stage_reordered(const Columns& c, int across, const Staged<T>& s, T* grads) {
+  const int end = s.rows * s.order.items(), taps = s.order.taps();
+  const std::int64_t left = c.period - std::int64_t{across} * c.width;
+  const int there = static_cast<int>(left < c.width ? left : c.width);
+  for (int i = static_cast<int>(threadIdx.x); i < end; i += static_cast<int>(blockDim.x)) {
+    const ChannelItem item = s.order.template item<N>(i);
+    const ChannelPlace place =
+        s.order.template place<N>(item, item.row * c.period + std::int64_t{across} * c.width);
+    T* const to = grads + (s.row + item.row) * c.width;
+    if (place.x >= 0 && place.x + (N - 1) * taps < there) {
+      const auto g = Pack<T, N>::load(s.weight_grad + place.weight);
+#pragma unroll
+      for (int v = 0; v < N; ++v) to[place.x + v * taps] = g[v];
+      continue;
+    }
+    for (int v = 0; v < N; ++v) {
+      const int x = place.x + v * taps;
+      if (x >= 0 && x < c.width) to[x] = x < there ? s.weight_grad[place.weight + v] : T(0);
+    }
+  }
+}
+
 /// A batch's weight gradients, row after row of the block's columns.
 template <class T>
 __device__ void stage(const Columns& c, int across, const Batch& batch, const Staged<T>* staged, T* grads) {
   const int end = batch.rows * c.width, step = static_cast<int>(blockDim.x) * kPack<T>;
   for (int i = static_cast<int>(threadIdx.x) * kPack<T>; i < end; i += kRows * step) {
     FullPack<T> g[kRows];
+    unsigned loaded = 0;  // a bit each
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
       if (i + u * step >= end) break;
@@ -169,14 +208,24 @@ __device__ void stage(const Columns& c, int across, const Batch& batch, const St
         const int middle = (low + high) / 2;
         (staged[middle].row <= row ? low : high) = middle;
       }
-      const Staged<T> s = staged[low];
+      const Staged<T>& s = staged[low];
+      if (!s.order.is_thetas()) continue;
+      loaded |= 1u << u;
       const std::int64_t column = std::int64_t{across} * c.width + (i + u * step - row * c.width);
       g[u] = load_pack(s.weight_grad, (row - s.row) * c.period + column,
                        column < c.period ? s.rows * c.period : 0);
     }
 #pragma unroll
     for (int u = 0; u < kRows; ++u)
-      if (i + u * step < end) g[u].store(grads + i + u * step);
+      if (loaded >> u & 1) g[u].store(grads + i + u * step);
+  }
+  if (batch.reordered == 0) return;
+  for (int s = batch.first_staged; s < batch.first_staged + batch.staged; ++s) {
+    if (staged[s].order.is_thetas()) continue;
+    if (staged[s].order.pack > 1)
+      stage_reordered<kPack<T>>(c, across, staged[s], grads);
+    else
+      stage_reordered<1>(c, across, staged[s], grads);
   }
 }
 
@@ -347,6 +396,11 @@ std::int64_t staging_saves(const GeneratedLayer<T>& l) {
   return l.method == GeneratedLayer<T>::Method::templates ? l.n * (l.templates - 1) : 0;
 }
 
+template <class T>
+ChannelOrder order_of(const GeneratedLayer<T>& l) {
+  return l.is_reordered() ? ChannelOrder(l.channels, l.taps, l.weight_grad, kPack<T>) : ChannelOrder();
+}
+
 /// A call, as its kernels see it.
 template <class T>
 class Schedule {
@@ -391,7 +445,8 @@ class Schedule {
 /// owns.
 template <class T>
 void Schedule<T>::choose_columns(Layers<T> layers) {
-  const std::int64_t n = columns.group_size, unit = masked ? kRun<T> : kUnit<T>;
+  const std::int64_t n = columns.group_size;
+  std::int64_t unit = masked ? kRun<T> : kUnit<T>;
   columns.period = best_period(layers, n, kTile<T> / unit, staging_saves<T>);
   staging_ = columns.period > 0;
   if (!staging_)
@@ -402,6 +457,10 @@ void Schedule<T>::choose_columns(Layers<T> layers) {
   columns.rows = static_cast<std::int32_t>(rows.size());
   columns.rows_of_block = staging_ ? columns.rows : 1;
   const bool narrow = staging_ && columns.rows > 0;
+  for (const auto& l : layers)
+    if (narrow && l.is_reordered())
+      unit =
+          common_unit(unit, {l.channels, l.taps, nullptr, kPack<T>}, columns.period, kTile<T> / columns.rows);
   columns.set_width(narrow ? block_width(columns.period, columns.rows, kTile<T>, unit, 64) : columns.period);
   places_ = used.places();
 }
@@ -414,14 +473,22 @@ void Schedule<T>::add(const GeneratedLayer<T>& l) {
   if (stage) {
     if ((batches.back().rows + layer_rows) * columns.width > kTile<T>)
       batches.push_back(
-          {static_cast<std::int32_t>(pieces.size()), 0, static_cast<std::int32_t>(staged.size()), 0, 0});
-    staged.push_back({l.weight_grad, batches.back().rows, static_cast<std::int32_t>(layer_rows)});
+          {static_cast<std::int32_t>(pieces.size()), 0, static_cast<std::int32_t>(staged.size()), 0, 0, 0});
+    staged.push_back(
+        {l.weight_grad, batches.back().rows, static_cast<std::int32_t>(layer_rows), order_of(l)});
+    staged.back().order.cover(columns.width, 0, std::gcd(period, std::int64_t{columns.width}));
     ++batches.back().staged;
+    batches.back().reordered += l.is_reordered() ? 1 : 0;
     batches.back().rows += static_cast<std::int32_t>(layer_rows);
     staged_rows = std::max(staged_rows, batches.back().rows);
   }
   for_each_term(Layers<T>{&l, 1}, columns.group_size, kRun<T>, [&](const Term<T>& t) {
     pieces.push_back(piece_of(t));
+    if (l.is_reordered()) {
+      pieces.back().begin = t.weight_grad - l.weight_grad;
+      pieces.back().weight_grad = l.weight_grad;
+      pieces.back().order = order_of(l);
+    }
     pieces.back().staged = stage ? staged.back().row : -1;
     ++batches.back().pieces;
   });

@@ -153,33 +153,4 @@ class Tables {
   std::vector<std::uint64_t> words_;
 };
 
-// ---- what the forward kernels read
-
-/// One product of a weight's sum: a coefficient, or a mask, times theta from `first` on.
-template <class T>
-struct Source {
-  std::int64_t first;
-  const T* coefficients;  // null: 1
-  T gain;
-  std::int32_t row = 0;  // of a block's tile, where it begins
-};
-
-/// A weight, or one tile of it. A part is what a warp writes at once.
-template <class T>
-struct Target {
-  T* weight;
-  std::int64_t size, first_part;
-  std::int32_t first_source, sources;
-  std::int32_t rows = 0;  // of theta
-  std::int32_t window;    // of the only source's mask; 1: one coefficient for all
-  Divisor by_window;
-};
-
-/// Bytes of a forward call's tables, at most.
-template <class T>
-std::int64_t forward_table_bytes(const TermCounts& counts, std::int64_t group_size) {
-  return counts.terms * static_cast<std::int64_t>(sizeof(Target<T>) + sizeof(Source<T>)) +
-         4 * std::min<std::int64_t>(group_size, 1 << 12) + 64;
-}
-
 }  // namespace ssn::kernels

@@ -10,20 +10,20 @@
 namespace ssn {
 namespace {
 
-/// Takes requests down, and answers each use with zeros.
+/// Takes requests down, and answers each use, which is in f32, with zeros.
 class Recorder : public WeightFactory {
  public:
   int request(WeightRequest request) override {
     requests.push_back(std::move(request));
     return static_cast<int>(requests.size()) - 1;
   }
-  Var use(int number) override {
+  Var use(int number, const WeightFormat& format) override {
     if (!zeros_) {
       std::int64_t largest = 0;
       for (const WeightRequest& r : requests) largest = std::max(largest, r.shape.size());
       zeros_ = Tensor::full({largest}, 0, DType::f32);
     }
-    return Var::constant(zeros_.slice(0, requests[static_cast<std::size_t>(number)].shape));
+    return Var::constant(zeros_.slice(0, shape_in(format, requests[static_cast<std::size_t>(number)].shape)));
   }
   std::uint64_t seed() const override { return 0; }
   std::vector<WeightRequest> requests;

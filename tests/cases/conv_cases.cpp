@@ -6,9 +6,14 @@
 namespace ssn::test {
 namespace {
 
-/// Every output element from its definition: a sum over channels of the group and taps inside the image.
+/// Every output element from its definition: a sum over channels of the group and taps inside the image. `w`:
+/// (o, c/groups, kh, kw), whatever the weight's order.
 Doubles convolution(const Shape& x, const Shape& w, const ConvOptions& o, const Doubles& xv,
                     const Doubles& wv) {
+  const auto weight_at = [&](std::int64_t out, std::int64_t c, std::int64_t i, std::int64_t j) {
+    return static_cast<std::size_t>(o.channels_last ? ((out * w[2] + i) * w[3] + j) * w[1] + c
+                                                    : ((out * w[1] + c) * w[2] + i) * w[3] + j);
+  };
   const std::int64_t window_h = (w[2] - 1) * o.dilation[0] + 1, window_w = (w[3] - 1) * o.dilation[1] + 1;
   Doubles y;
   for (std::int64_t n = 0; n < x[0]; ++n)
@@ -23,7 +28,7 @@ Doubles convolution(const Shape& x, const Shape& w, const ConvOptions& o, const 
                 const std::int64_t row = top + i * o.dilation[0], col = left + j * o.dilation[1];
                 if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
                 sum += xv.at(static_cast<std::size_t>(((n * x[1] + row) * x[2] + col) * x[3] + first + c)) *
-                       wv.at(static_cast<std::size_t>(((out * w[1] + c) * w[2] + i) * w[3] + j));
+                       wv.at(weight_at(out, c, i, j));
               }
           y.push_back(sum);
         }
@@ -39,7 +44,8 @@ struct Row {
 
 OpCase conv_case(const Row& r) {
   return {.name = "conv_" + r.name,
-          .inputs = {{.shape = r.x, .grad = r.x_grad}, {.shape = r.w, .grad = r.w_grad}},
+          .inputs = {{.shape = r.x, .grad = r.x_grad},
+                     {.shape = shape_in({.channels_last = r.options.channels_last}, r.w), .grad = r.w_grad}},
           .f = [o = r.options](std::span<const Var> in) { return conv2d(in[0], in[1], o); },
           .reference =
               [r](std::span<const Doubles> in) { return convolution(r.x, r.w, r.options, in[0], in[1]); },
@@ -116,6 +122,12 @@ std::vector<OpCase> conv_cases() {
   std::ranges::copy(depthwise_rows(), std::back_inserter(rows));
   std::vector<OpCase> cases;
   for (const Row& r : rows) cases.push_back(conv_case(r));
+  for (const char* name : {"3x3", "1x1_stride2", "asymmetric", "groups3", "all_of_it", "c31_o33", "blocks",
+                           "stem", "no_weight_gradient", "no_channels", "depthwise", "depthwise_twice"}) {
+    Row r = *std::ranges::find(rows, name, &Row::name);
+    r.name += "_channels_last", r.options.channels_last = true;
+    cases.push_back(conv_case(r));
+  }
   return cases;
 }
 

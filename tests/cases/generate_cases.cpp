@@ -14,7 +14,14 @@ struct Layer {
   std::size_t coefficients;
   std::size_t projection = 0;
   std::int64_t embedding = 0;
+  WeightFormat format = {};
 
+  Shape shape() const { return shape_in(format, rule.shape); }
+  Layer channels_last() const {
+    Layer l = *this;
+    l.format.channels_last = true;
+    return l;
+  }
   Layer with(double gain) const {
     Layer l = *this;
     l.rule.gain = gain;
@@ -76,6 +83,16 @@ double tiled(std::int64_t i, std::int64_t group_size, const Layer& l, std::span<
   return in[0].at(static_cast<std::size_t>(p)) * (tile && l.coefficients ? in[l.coefficients].at(place) : 1);
 }
 
+/// (o, i, kh, kw) to (o, kh, kw, i).
+Doubles channels_last(const Shape& shape, const Doubles& w) {
+  Doubles all;
+  for (std::int64_t o = 0; o < shape[0]; ++o)
+    for (std::int64_t tap = 0; tap < shape[2] * shape[3]; ++tap)
+      for (std::int64_t c = 0; c < shape[1]; ++c)
+        all.push_back(w.at(static_cast<std::size_t>((o * shape[1] + c) * shape[2] * shape[3] + tap)));
+  return all;
+}
+
 /// The weights of the layers one after another, from their definitions (kernels/generate.h).
 Doubles generated(std::int64_t group_size, const std::vector<Layer>& layers, std::span<const Doubles> in) {
   Doubles all;
@@ -91,6 +108,7 @@ Doubles generated(std::int64_t group_size, const std::vector<Layer>& layers, std
       w.push_back(l.rule.gain * (l.rule.method == Method::tiles ? tiled(i, group_size, l, in) : sum));
     }
     if (resize) w = bilinear(w, {1, resize->rows, resize->cols, 1}, resize->to_rows, resize->to_cols);
+    if (l.format.channels_last) w = channels_last(l.rule.shape, w);
     all.insert(all.end(), w.begin(), w.end());
   }
   return all;
@@ -102,6 +120,7 @@ std::vector<WeightRecipe> recipes_of(const std::vector<Layer>& layers, std::span
     WeightRecipe r{l.rule, in[0]};
     if (l.coefficients) r.coefficients = in[l.coefficients];
     if (l.projection) r.projection = in[l.projection], r.projection_bias = in[l.projection + 1];
+    r.format = l.format;
     recipes.push_back(std::move(r));
   }
   return recipes;
@@ -123,7 +142,7 @@ Var generated_list(const std::vector<Layer>& layers, std::span<const Var> in) {
     std::vector<Tensor> grads;
     std::int64_t from = 0;
     for (const Layer& l : layers) {
-      grads.push_back(gy.slice(from, l.rule.shape));
+      grads.push_back(gy.slice(from, l.shape()));
       from += l.rule.shape.size();
     }
     generate_backward(recipes_of(layers, inputs), grads);
@@ -255,6 +274,47 @@ void add_lists(std::vector<OpCase>& cases) {
        templates({5, 12}, slots(3, 42), 3).resized(6, 7, 5).projected(4, 6), exact({21}, 100).with(0.5)});
 }
 
+/// With the channels last: one layer, and lists with layers in theta's order between.
+void add_channels_last(std::vector<OpCase>& cases) {
+  const auto add = [&](const std::string& name, std::int64_t group_size, const Layer& layer) {
+    cases.push_back(generate_case("last_" + name, group_size, {layer.channels_last()}, false));
+  };
+  const auto some = [](const Shape& shape, std::vector<std::int64_t> offsets) {
+    return templates(shape, std::move(offsets), 1);
+  };
+  add("whole_rows", 2304, some({8, 16, 3, 3}, {0, 1152, 0, 1152}));
+  add("whole_rows_odd", 2400, some({8, 15, 2, 5}, {1200, 0, 1200}));
+  add("wide_rows", 2 * 9216, some({32, 32, 3, 3}, {0, 9216, 0, 9216, 0}));
+  add("anywhere", 2700, some({6, 24, 3, 3}, {3, 1301, 40}));
+  add("odd", 331, some({5, 7, 3, 3}, {1, 0, 16}));
+  add("filters_of_one", 97, some({1, 12, 4, 2}, {1, 0}));
+  add("stem", 1729, some({64, 3, 3, 3}, {1, 0}));
+  add("one_tap", 97, some({8, 12, 1, 1}, {1, 0}));
+  add("one_channel", 97, some({8, 1, 3, 4}, {1, 0}));
+  add("large_window", 4400, some({2, 4, 17, 31}, {1, 107}));
+  add("exact", 5200, exact({9, 64, 3, 3}, 7));
+  add("exact_gain", 1200, exact({8, 16, 3, 3}, 16).with(1.5));
+  add("view", 100, exact({8, 12, 1, 1}, 0));
+  add("tiles", 1008, tiles({16, 32, 3, 3}, 9, 1));
+  add("tiles_cut", 1000, tiles({8, 16, 3, 3}, 9, 1, 999));
+  add("tiles_long_window", 4243, tiles({12, 40, 3, 3}, 2049, 1).with(0.3));
+  add("repeat", 101, tiles({7, 29, 3, 1}, 9, 0));
+  add("resized", 190, exact({5, 6, 2, 3}, 7).resized(3, 13, 5));
+  add("empty", 5, some({0, 3, 3, 3}, {0, 5}));
+  const Layer plain = templates({8, 16, 3, 3}, slots(4, 1152, 1152), 2);
+  cases.push_back(generate_case(
+      "last_rows", 6 * 1152,
+      {some({8, 16, 3, 3}, slots(5, 1152)).channels_last(), plain,
+       templates({16, 8, 6, 3}, slots(3, 2304), 3).channels_last(),
+       templates({4, 18, 4, 4}, {1152, 0}, 4).channels_last(), exact({3, 8, 3, 3}, 5).channels_last()},
+      true));
+  cases.push_back(generate_case("last_and_masks", 5 * 1152,
+                                {tiles({64, 16, 3, 3}, 9, 1).channels_last(), plain.with(0.5),
+                                 templates({8, 16, 3, 3}, slots(4, 1152), 3).channels_last(),
+                                 tiles({32, 16, 3, 3}, 9, 1), tiles({33, 16, 3, 3}, 9, 1).channels_last()},
+                                true));
+}
+
 }  // namespace
 
 std::vector<OpCase> generate_cases() {
@@ -262,6 +322,7 @@ std::vector<OpCase> generate_cases() {
   add_single_layers(cases);
   add_variants(cases);
   add_lists(cases);
+  add_channels_last(cases);
   return cases;
 }
 
