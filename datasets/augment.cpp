@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/hd.h"
+#include "kernels/augment.h"
+#include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 
 namespace ssn {
@@ -32,11 +33,6 @@ std::vector<Tap> bilinear_taps(std::int64_t from, std::int64_t to) {
     taps[i] = {first, std::min(first + 1, from - 1), static_cast<float>(at - static_cast<double>(first))};
   }
   return taps;
-}
-
-SSN_CLONES void normalize(const std::uint8_t* x, const float* mean, const float* std, std::int64_t n,
-                          float* y) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = (static_cast<float>(x[i]) / 255.0f - mean[i]) / std[i];
 }
 
 /// Averages blocks of (h / height) x (w / width) pixels of one image, halves rounded up.
@@ -146,7 +142,12 @@ Tensor convert_channels(const Tensor& images, std::int64_t channels) {
 
 ImageTransform::ImageTransform(std::int64_t height, std::int64_t width, std::int64_t channels,
                                Augmentation augmentation, const Normalization& normalization)
-    : height_(height), width_(width), channels_(channels), augmentation_(augmentation) {
+    : height_(height),
+      width_(width),
+      channels_(channels),
+      augmentation_(augmentation),
+      mean_(Tensor::empty({width, channels}, DType::f32)),
+      std_(Tensor::empty({width, channels}, DType::f32)) {
   const bool plain = normalization.mean.empty() && normalization.std.empty();
   const auto count = static_cast<std::size_t>(channels);
   check(plain || (normalization.mean.size() == count && normalization.std.size() == count), "images",
@@ -155,47 +156,48 @@ ImageTransform::ImageTransform(std::int64_t height, std::int64_t width, std::int
   check(augmentation.crop_padding >= 0 && augmentation.cutout >= 0, "images",
         "crop padding ({}) and cutout ({}) must not be negative", augmentation.crop_padding,
         augmentation.cutout);
+  constexpr std::int64_t kMostValues = 1 << 30;
+  check(height * width * channels <= kMostValues, "images", "{}x{}x{} are more than 2^30 values", height,
+        width, channels);
   for (std::int64_t k = 0; k < channels; ++k) {
     const float mean = plain ? 0.0f : normalization.mean[k], std = plain ? 1.0f : normalization.std[k];
     check(std::isfinite(mean) && std::isfinite(std) && std > 0, "images",
           "channel {} cannot be normalised by mean {} and deviation {}", k, mean, std);
   }
   for (std::int64_t i = 0; i < width * channels; ++i) {
-    mean_.push_back(plain ? 0.0f : normalization.mean[i % channels]);
-    std_.push_back(plain ? 1.0f : normalization.std[i % channels]);
+    mean_.data<float>()[i] = plain ? 0.0f : normalization.mean[i % channels];
+    std_.data<float>()[i] = plain ? 1.0f : normalization.std[i % channels];
   }
 }
 
-void ImageTransform::apply(const std::uint8_t* in, const Random& random, std::int64_t sample,
-                           float* out) const {
-  // Numbers kept for each sample: a draw does not depend on which others are made.
-  constexpr std::int64_t kDraws = 8;
-  enum Draw : std::int64_t { kFlip, kCropY, kCropX, kCutoutY, kCutoutX };
-  const auto below = [&](std::int64_t n, Draw draw) {
-    return random.below(n, static_cast<std::uint64_t>(sample * kDraws + draw));
-  };
-  const std::int64_t padding = augmentation_.crop_padding, side = augmentation_.cutout;
-  const bool flip = augmentation_.flip && below(2, kFlip) == 1;
-  const std::int64_t dy = padding > 0 ? below(2 * padding + 1, kCropY) - padding : 0;
-  const std::int64_t dx = padding > 0 ? below(2 * padding + 1, kCropX) - padding : 0;
-  const std::int64_t row_size = width_ * channels_;
-  std::vector<std::uint8_t> row(row_size);
-  for (std::int64_t y = 0; y < height_; ++y, out += row_size) {
-    const bool inside = y + dy >= 0 && y + dy < height_;
-    std::fill(row.begin(), row.end(), std::uint8_t{0});
-    for (std::int64_t x = std::max<std::int64_t>(0, -dx); inside && x < std::min(width_, width_ - dx); ++x) {
-      const std::int64_t from_x = flip ? width_ - 1 - x - dx : x + dx;
-      const std::uint8_t* from = in + ((y + dy) * width_ + from_x) * channels_;
-      for (std::int64_t k = 0; k < channels_; ++k) row[x * channels_ + k] = from[k];
-    }
-    normalize(row.data(), mean_.data(), std_.data(), row_size, out);
-  }
-  if (side == 0) return;
-  out -= height_ * width_ * channels_;
-  const std::int64_t top = below(height_, kCutoutY) - side / 2, left = below(width_, kCutoutX) - side / 2;
-  const std::int64_t first = std::max<std::int64_t>(left, 0), last = std::min(left + side, width_);
-  for (std::int64_t y = std::max<std::int64_t>(top, 0); y < std::min(top + side, height_); ++y)
-    std::fill(out + (y * width_ + first) * channels_, out + (y * width_ + last) * channels_, 0.0f);
+ImageTransform ImageTransform::to(Device device) const {
+  ImageTransform there = *this;
+  there.mean_ = mean_.to(device), there.std_ = std_.to(device);
+  return there;
+}
+
+Tensor ImageTransform::apply(const Tensor& images, const Tensor& samples, const Random& random) const {
+  const std::int64_t n = samples.size();
+  const Device device = mean_.device();
+  check(images.shape() == Shape{n, height_, width_, channels_} && images.device() == device &&
+            samples.device() == device,
+        "augment", "expected {} images {}x{}x{} on {}, found {} on {}", n, height_, width_, channels_,
+        name_of(device), images.shape().text(), name_of(images.device()));
+  const Tensor result = Tensor::empty(images.shape(), DType::f32, device);
+  const Augmentation& a = augmentation_;
+  const kernels::AugmentRule rule{.h = height_,
+                                  .w = width_,
+                                  .c = channels_,
+                                  .flip = a.flip,
+                                  .padding = a.crop_padding,
+                                  .cutout = a.cutout,
+                                  .random = random};
+  const Span span("augment");
+  on_queue(device, "augment", [&](auto& queue) {
+    kernels::augment(queue, n, rule, images.data<std::uint8_t>(), samples.data<std::int32_t>(),
+                     mean_.data<float>(), std_.data<float>(), result.data<float>());
+  });
+  return result;
 }
 
 }  // namespace ssn

@@ -44,19 +44,22 @@ Tensor resize_images(const Tensor& images, std::int64_t height, std::int64_t wid
 /// u8 (n, h, w, c) → (n, h, w, channels): one channel is repeated, several are averaged to one.
 Tensor convert_channels(const Tensor& images, std::int64_t channels);
 
-/// Turns u8 images into normalised, augmented f32 ones.
+/// Turns u8 images into normalised, augmented f32 ones, on the CPU or on a GPU: the same bits.
 class ImageTransform {
  public:
   ImageTransform(std::int64_t height, std::int64_t width, std::int64_t channels, Augmentation augmentation,
                  const Normalization& normalization);
-  /// in: u8 (h, w, c), out: f32 (h, w, c). What is drawn depends on `random` and `sample` alone, so an image
-  /// is changed in the same way whatever rank, part or thread handles it.
-  void apply(const std::uint8_t* in, const Random& random, std::int64_t sample, float* out) const;
+  /// The same for images on `device`.
+  ImageTransform to(Device device) const;
+  /// u8 (n, h, w, c) → f32, both on its device, where it is queued. `samples`, i32 (n): the images' numbers
+  /// in their set. What is drawn for one depends on `random` and its number alone, so it is changed in the
+  /// same way whatever rank, part, thread or device handles it.
+  Tensor apply(const Tensor& images, const Tensor& samples, const Random& random) const;
 
  private:
   std::int64_t height_, width_, channels_;
   Augmentation augmentation_;
-  std::vector<float> mean_, std_;  // of a row: (width, channels)
+  Tensor mean_, std_;  // of a row: (width, channels)
 };
 
 }  // namespace ssn

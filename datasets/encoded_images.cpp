@@ -13,8 +13,8 @@ std::uint64_t first_draw(std::int64_t sample) {
   return (std::uint64_t{1} << 40) + 64 * static_cast<std::uint64_t>(sample);
 }
 
-ImageTransform transform(const ImageSize& size, const Augmentation& augmentation,
-                         const Normalization& normalization) {
+ImageTransform transform_of(const ImageSize& size, const Augmentation& augmentation,
+                            const Normalization& normalization) {
   return {size.height, size.width, size.channels, augmentation, normalization};
 }
 
@@ -27,13 +27,13 @@ class EncodedSamples::Worker {
   Worker(const EncodedSamples& set, std::span<const std::int32_t> part)
       : set_(set), part_(part), size_(set.options_.size), pixels_(size_.height * size_.width * 3) {}
 
-  /// The image, or the one in its place; `random`: of a training image. pixels() has it then.
-  std::int32_t read(std::int32_t image, const Random* random) {
+  /// The image, or the one in its place, to `out`: u8 (h, w, c). `random`: of a training image.
+  std::int32_t read(std::int32_t image, const Random* random, std::uint8_t* out) {
     const std::int64_t n = part_.empty() ? set_.size() : std::ssize(part_);
     std::int32_t at = image;
     for (std::int64_t tries = 0;; ++tries, at = next(at)) {
       try {
-        read_one(at, random);
+        read_one(at, random, out);
         return at;
       } catch (const BadImage& bad) {
         if (!set_.options_.skip_bad)
@@ -48,8 +48,6 @@ class EncodedSamples::Worker {
       }
     }
   }
-  /// u8 (h, w, c).
-  const std::uint8_t* pixels() const { return pixels_.data(); }
 
  private:
   static constexpr std::int64_t kMostBad = 100;  // one after another: not a bad file, but a wrong directory
@@ -61,7 +59,7 @@ class EncodedSamples::Worker {
     return at == part_.end() || at + 1 == part_.end() ? part_.front() : at[1];
   }
 
-  void read_one(std::int32_t image, const Random* random) {
+  void read_one(std::int32_t image, const Random* random, std::uint8_t* out) {
     const ImageExtent to{size_.height, size_.width};
     const std::string place = set_.images_->place(image);
     set_.images_->read(image, file_);
@@ -70,18 +68,18 @@ class EncodedSamples::Worker {
                                                        *random, first_draw(image))
                                     : central_rectangle(extent, to);
     decode(file_, place, region, to, decoded_);
-    resizer_.resize(decoded_, to, pixels_.data());
+    resizer_.resize(decoded_, to, size_.channels == 3 ? out : pixels_.data());
     if (size_.channels == 3) return;
     for (std::int64_t i = 0; i < size_.height * size_.width; ++i) {
       const std::uint8_t* p = pixels_.data() + 3 * i;
-      pixels_[i] = static_cast<std::uint8_t>((p[0] + p[1] + p[2] + 1) / 3);
+      out[i] = static_cast<std::uint8_t>((p[0] + p[1] + p[2] + 1) / 3);
     }
   }
 
   const EncodedSamples& set_;
   std::span<const std::int32_t> part_;
   ImageSize size_;
-  std::vector<std::uint8_t> file_, pixels_;
+  std::vector<std::uint8_t> file_, pixels_;  // the latter: (h, w, 3)
   Decoded decoded_;
   Resizer resizer_;
 };
@@ -89,8 +87,8 @@ class EncodedSamples::Worker {
 EncodedSamples::EncodedSamples(std::shared_ptr<const EncodedImages> images, Options options)
     : images_(std::move(images)),
       options_(std::move(options)),
-      training_(transform(options_.size, options_.augmentation, options_.normalization)),
-      plain_(transform(options_.size, {}, options_.normalization)) {
+      training_(transform_of(options_.size, options_.augmentation, options_.normalization)),
+      plain_(transform_of(options_.size, {}, options_.normalization)) {
   check(images_ && size() > 0, "data", "needs a set of one image at least");
 }
 
@@ -120,17 +118,18 @@ void EncodedSamples::for_each(std::int64_t n, std::span<const std::int32_t> part
   if (error) std::rethrow_exception(error);
 }
 
-Batch EncodedSamples::make_within(std::span<const std::int32_t> part, std::span<const std::int32_t> samples,
-                                  const Random& random, bool training) const {
+Batch EncodedSamples::raw_within(std::span<const std::int32_t> part, std::span<const std::int32_t> samples,
+                                 const Random& random, bool training) const {
   const auto& [c, h, w] = options_.size;
-  const std::int64_t n = std::ssize(samples);
-  Batch batch{.images = Tensor::empty({n, h, w, c}, DType::f32), .labels = Tensor::empty({n}, DType::i32)};
-  auto* out = batch.images.data<float>();
-  auto* labels = batch.labels.data<std::int32_t>();
+  const std::int64_t n = std::ssize(samples), pixels = h * w * c;
+  Batch batch{.images = Tensor::empty({n, h, w, c}, DType::u8),
+              .samples = Tensor::empty({n}, DType::i32),
+              .labels = Tensor::empty({n}, DType::i32)};
+  auto* out = batch.images.data<std::uint8_t>();
+  auto* read = batch.samples.data<std::int32_t>();
   for_each(n, part, [&](Worker& worker, std::int64_t i) {
-    const std::int32_t sample = worker.read(samples[i], training ? &random : nullptr);
-    labels[i] = images_->label(sample);
-    (training ? training_ : plain_).apply(worker.pixels(), random, sample, out + i * h * w * c);
+    read[i] = worker.read(samples[i], training ? &random : nullptr, out + i * pixels);
+    batch.labels.data<std::int32_t>()[i] = images_->label(read[i]);
   });
   return batch;
 }
@@ -149,8 +148,8 @@ Normalization EncodedSamples::estimate_normalization() const {
     const std::int64_t n = std::min(kAtOnce, count - first);
     const Tensor images = Tensor::empty({n, h, w, c}, DType::u8);
     for_each(n, {}, [&](Worker& worker, std::int64_t i) {
-      worker.read(static_cast<std::int32_t>((first + i) * size() / count), nullptr);
-      std::copy_n(worker.pixels(), pixels, images.data<std::uint8_t>() + i * pixels);
+      worker.read(static_cast<std::int32_t>((first + i) * size() / count), nullptr,
+                  images.data<std::uint8_t>() + i * pixels);
     });
     values.add(images);
   }

@@ -49,11 +49,12 @@ class EncodedSamples : public SampleSet {
   EncodedSamples(std::shared_ptr<const EncodedImages> images, Options options);
 
   std::int64_t size() const override { return images_->size(); }
-  Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const override {
-    return make_within({}, samples, random, training);  // of all
+  Batch raw(std::span<const std::int32_t> samples, const Random& random, bool training) const override {
+    return raw_within({}, samples, random, training);  // of all
   }
-  Batch make_within(std::span<const std::int32_t> part, std::span<const std::int32_t> samples,
-                    const Random& random, bool training) const override;
+  Batch raw_within(std::span<const std::int32_t> part, std::span<const std::int32_t> samples,
+                   const Random& random, bool training) const override;
+  const ImageTransform* transform(bool training) const override { return training ? &training_ : &plain_; }
   std::vector<std::int32_t> replaced() const override;
 
   /// Of at most 1,000 images, evenly over the set, as they are tested.

@@ -8,8 +8,8 @@ namespace ssn {
 namespace {
 
 /// Those that a batch may have.
-std::array<Tensor*, 5> tensors_of(Batch& batch) {
-  return {&batch.images, &batch.tokens, &batch.lengths, &batch.predicted, &batch.labels};
+std::array<Tensor*, 6> tensors_of(Batch& batch) {
+  return {&batch.images, &batch.samples, &batch.tokens, &batch.lengths, &batch.predicted, &batch.labels};
 }
 
 Batch pinned_batch(Batch batch) {
@@ -30,14 +30,16 @@ std::unique_ptr<Staging> staging_for(Device device) {
 }  // namespace
 
 Feed::Feed(const Loader& loader, const PrefetchOptions& options, Device device)
-    : staging_(staging_for(device)),
+    : loader_(loader),
+      staging_(staging_for(device)),
       batches_(
-          [&loader, parts = options.parts, copies = device == Device::cuda](
-              std::int64_t epoch, std::int64_t step, std::int64_t part) {
-            Batch batch = loader.batch(epoch, step, part, parts);
-            return copies ? pinned_batch(std::move(batch)) : batch;
+          [&loader, parts = options.parts, device](std::int64_t epoch, std::int64_t step, std::int64_t part) {
+            return device == Device::cuda ? pinned_batch(loader.raw_batch(epoch, step, part, parts))
+                                          : loader.batch(epoch, step, part, parts);
           },
-          loader.steps_per_epoch(), options) {}
+          loader.steps_per_epoch(), options) {
+  if (const ImageTransform* transform = loader.transform()) transform_ = transform->to(device);
+}
 
 void Feed::send(Batch batch) {
   std::vector<Tensor> tensors;
@@ -64,6 +66,7 @@ std::optional<Batch> Feed::next() {
   auto tensor = there.begin();
   for (Tensor* place : tensors_of(batch))
     if (*place) *place = *tensor++;
+  if (batch.samples) finish(batch, *transform_, loader_.draws(batch.epoch));
   return batch;
 }
 

@@ -7,7 +7,8 @@
 namespace ssn {
 
 /// A loader's batches, prepared ahead, on the device that computes with them. What a GPU reads next is put
-/// into pinned memory by the loader's thread and travels beside the work that is queued.
+/// into pinned memory by the loader's thread, images as bytes, and travels beside the work that is queued;
+/// there images are changed and normalised, before what is queued next.
 class Feed {
  public:
   /// The loader must outlive it.
@@ -21,7 +22,9 @@ class Feed {
  private:
   void send(Batch batch);
 
-  std::unique_ptr<Staging> staging_;  // none: the CPU computes
+  const Loader& loader_;
+  std::unique_ptr<Staging> staging_;         // none: the CPU computes
+  std::optional<ImageTransform> transform_;  // the loader's, on the GPU
   Prefetcher batches_;
   std::optional<Batch> coming_;  // its copies are started
 };

@@ -1,5 +1,7 @@
 #include "datasets/image_set.h"
 
+#include <algorithm>
+
 namespace ssn {
 namespace {
 
@@ -13,8 +15,8 @@ ImageSet checked(ImageSet set) {
   return set;
 }
 
-ImageTransform transform(const ImageSet& set, const Augmentation& augmentation,
-                         const Normalization& normalization) {
+ImageTransform transform_of(const ImageSet& set, const Augmentation& augmentation,
+                            const Normalization& normalization) {
   const Shape& s = set.images.shape();
   return {s[1], s[2], s[3], augmentation, normalization};
 }
@@ -23,21 +25,21 @@ ImageTransform transform(const ImageSet& set, const Augmentation& augmentation,
 
 ImageSamples::ImageSamples(ImageSet set, const Augmentation& augmentation, const Normalization& normalization)
     : set_(checked(std::move(set))),
-      training_(transform(set_, augmentation, normalization)),
-      plain_(transform(set_, {}, normalization)) {}
+      training_(transform_of(set_, augmentation, normalization)),
+      plain_(transform_of(set_, {}, normalization)) {}
 
-Batch ImageSamples::make(std::span<const std::int32_t> samples, const Random& random, bool training) const {
+Batch ImageSamples::raw(std::span<const std::int32_t> samples, const Random&, bool) const {
   const Shape& s = set_.images.shape();
   const std::int64_t n = std::ssize(samples), pixels = s[1] * s[2] * s[3];
-  Batch batch{.images = Tensor::empty({n, s[1], s[2], s[3]}, DType::f32),
+  Batch batch{.images = Tensor::empty({n, s[1], s[2], s[3]}, DType::u8),
+              .samples = Tensor::of<std::int32_t>({n}, samples),
               .labels = Tensor::empty({n}, DType::i32)};
   const auto* images = set_.images.data<std::uint8_t>();
   const auto* labels = set_.labels.data<std::int32_t>();
-  auto* out = batch.images.data<float>();
+  auto* out = batch.images.data<std::uint8_t>();
   for (std::int64_t i = 0; i < n; ++i) {
-    const std::int64_t sample = samples[i];
-    batch.labels.data<std::int32_t>()[i] = labels[sample];
-    (training ? training_ : plain_).apply(images + sample * pixels, random, sample, out + i * pixels);
+    batch.labels.data<std::int32_t>()[i] = labels[samples[i]];
+    std::copy_n(images + samples[i] * pixels, pixels, out + i * pixels);
   }
   return batch;
 }

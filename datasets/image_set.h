@@ -20,7 +20,8 @@ class ImageSamples : public SampleSet {
 
   const ImageSet& set() const { return set_; }
   std::int64_t size() const override { return set_.size(); }
-  Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const override;
+  Batch raw(std::span<const std::int32_t> samples, const Random& random, bool training) const override;
+  const ImageTransform* transform(bool training) const override { return training ? &training_ : &plain_; }
 
  private:
   ImageSet set_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/parallel.h"
 #include "runtime/trace.h"
 
 namespace ssn {
@@ -27,6 +28,12 @@ std::int64_t Loader::batch_size(std::int64_t step) const {
 }
 
 Batch Loader::batch(std::int64_t epoch, std::int64_t step, std::int64_t part, std::int64_t parts) const {
+  Batch batch = raw_batch(epoch, step, part, parts);
+  if (batch.samples) finish(batch, *transform(), draws(epoch));
+  return batch;
+}
+
+Batch Loader::raw_batch(std::int64_t epoch, std::int64_t step, std::int64_t part, std::int64_t parts) const {
   const std::int64_t all = batch_size(step);
   check(epoch >= 0 && part >= 0 && part < parts, "loader", "there is no epoch {}, part {} of {}", epoch, part,
         parts);
@@ -35,8 +42,7 @@ Batch Loader::batch(std::int64_t epoch, std::int64_t step, std::int64_t part, st
   const auto samples = order(epoch);
   const std::span<const std::int32_t> step_samples(samples->data() + step * options_.batch,
                                                    static_cast<std::size_t>(all));
-  const Random random(options_.seed, Random::hash("augment") + static_cast<std::uint64_t>(epoch));
-  Batch result = set_->make(step_samples.subspan(first, n), random, options_.training);
+  Batch result = set_->raw(step_samples.subspan(first, n), draws(epoch), options_.training);
   for (const std::int32_t sample : step_samples) result.global_size += set_->labels_of(sample);
   result.first = first;
   result.epoch = epoch, result.step = step, result.part = part;
@@ -76,6 +82,7 @@ Prefetcher::Prefetcher(Make make, std::int64_t steps_per_epoch, PrefetchOptions 
 
 void Prefetcher::run(const std::stop_token& stop) {
   name_thread("batches");
+  set_num_threads(1);  // the others are those that compute
   std::exception_ptr error;
   try {
     std::int64_t step = options_.step;

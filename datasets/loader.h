@@ -35,6 +35,13 @@ class Loader {
   /// The contiguous part `part` of `parts` of a global batch. Parts differ by one sample at most, and the
   /// first batch_size % parts have one more; parts put together are the batch of one part.
   Batch batch(std::int64_t epoch, std::int64_t step, std::int64_t part = 0, std::int64_t parts = 1) const;
+  /// The same as SampleSet::raw() gives it: to be finished by transform(), where it is not null, and
+  /// draws(epoch).
+  Batch raw_batch(std::int64_t epoch, std::int64_t step, std::int64_t part = 0, std::int64_t parts = 1) const;
+  const ImageTransform* transform() const { return set_->transform(options_.training); }
+  Random draws(std::int64_t epoch) const {
+    return {options_.seed, Random::hash("augment") + static_cast<std::uint64_t>(epoch)};
+  }
   /// The order of the samples in `epoch`: Fisher and Yates' shuffle from the last position down, position i
   /// drawing `Random(seed, hash("order") + epoch).below(i + 1, i)`.
   std::shared_ptr<const std::vector<std::int32_t>> order(std::int64_t epoch) const;

@@ -12,13 +12,14 @@ class Subset : public SampleSet {
       : set_(std::move(set)), samples_(std::move(samples)) {}
   std::int64_t size() const override { return std::ssize(samples_); }
   std::int64_t labels_of(std::int64_t sample) const override { return set_->labels_of(samples_[sample]); }
-  Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const override {
-    return set_->make_within(samples_, of_set(samples), random, training);
+  Batch raw(std::span<const std::int32_t> samples, const Random& random, bool training) const override {
+    return set_->raw_within(samples_, of_set(samples), random, training);
   }
-  Batch make_within(std::span<const std::int32_t> part, std::span<const std::int32_t> samples,
-                    const Random& random, bool training) const override {
-    return set_->make_within(of_set(part), of_set(samples), random, training);
+  Batch raw_within(std::span<const std::int32_t> part, std::span<const std::int32_t> samples,
+                   const Random& random, bool training) const override {
+    return set_->raw_within(of_set(part), of_set(samples), random, training);
   }
+  const ImageTransform* transform(bool training) const override { return set_->transform(training); }
 
  private:
   /// Their numbers in the whole set.
@@ -33,6 +34,17 @@ class Subset : public SampleSet {
 };
 
 }  // namespace
+
+Batch SampleSet::make(std::span<const std::int32_t> samples, const Random& random, bool training) const {
+  Batch batch = raw(samples, random, training);
+  if (batch.samples) finish(batch, *transform(training), random);
+  return batch;
+}
+
+void finish(Batch& batch, const ImageTransform& transform, const Random& random) {
+  batch.images = transform.apply(batch.images, batch.samples, random);
+  batch.samples = {};
+}
 
 Samples subset(Samples set, std::vector<std::int32_t> samples) {
   return std::make_shared<Subset>(std::move(set), std::move(samples));

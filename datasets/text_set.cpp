@@ -46,7 +46,7 @@ std::vector<std::int64_t> TextSamples::masked_places(std::int64_t sample, const 
   return places;
 }
 
-Batch TextSamples::make(std::span<const std::int32_t> samples, const Random& random, bool training) const {
+Batch TextSamples::raw(std::span<const std::int32_t> samples, const Random& random, bool training) const {
   const std::int64_t n = std::ssize(samples);
   std::int64_t m = 0;
   for (const std::int32_t sample : samples) m += labels_of(sample);

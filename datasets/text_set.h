@@ -27,7 +27,7 @@ class TextSamples : public SampleSet {
 
   std::int64_t size() const override { return std::ssize(begins_) - 1; }
   std::int64_t labels_of(std::int64_t sample) const override;
-  Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const override;
+  Batch raw(std::span<const std::int32_t> samples, const Random& random, bool training) const override;
 
  private:
   std::int64_t stretch(std::int64_t sample) const { return begins_[sample + 1] - begins_[sample]; }

@@ -11,10 +11,12 @@
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "autograd/moving_average.h"
 #include "autograd/ops.h"
 #include "autograd/optimizer.h"
+#include "datasets/augment.h"
 #include "kernels/conv.h"
 #include "kernels/matmul.h"
 #include "layers/models/zoo.h"
@@ -55,6 +57,7 @@ class Bench {
 
   void run() {
     copies();
+    images();
     products();
     elementwise();
     norms();
@@ -132,6 +135,20 @@ class Bench {
 
   void copies() {
     time("copy", 2.0 * static_cast<double>(from_.bytes()), [&] { to_.copy_from(from_); });
+  }
+
+  /// As they come from files, cut to one size.
+  void images() {
+    const std::int64_t n = scaled(256);
+    std::vector<std::int32_t> numbers(static_cast<std::size_t>(n));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    const Tensor x = Tensor::full({n, 224, 224, 3}, 100, DType::u8, device_),
+                 samples = Tensor::of<std::int32_t>({n}, numbers).to(device_);
+    const ImageTransform transform =
+        ImageTransform(224, 224, 3, {.flip = true, .crop_padding = 4, .cutout = 16}, {}).to(device_);
+    time("augment", 5 * static_cast<double>(x.size()), [&] {
+      transform.apply(x, samples, {1, "bench_device"});
+    });
   }
 
   /// A transformer's wide layer.

@@ -11,6 +11,7 @@
 #include "datasets/loader.h"
 #include "runtime/comm.h"
 #include "runtime/options.h"
+#include "runtime/parallel.h"
 
 namespace ssn {
 namespace {
@@ -74,6 +75,7 @@ void make_folder(const std::string& directory, std::int64_t count) {
 }
 
 int run(const Settings& s) {
+  set_num_threads(1);  // as the thread that prepares batches has them
   const std::string directory = s.data.substr(s.data.find(':') + 1);
   if (s.make > 0 && !fs::exists(directory)) make_folder(directory, s.make);
   const Dataset data =

@@ -1,10 +1,11 @@
 // Training steps of a network on random images or text, and where their time goes:
 //   bench_step --model wrn-16-2 --batch 64 --budget dense --threads 2
 //   bench_step --model bert-2-768 --batch 8 --length 128 --vocabulary 30522
-//   bench_step --model wrn-28-10 --batch 128 --device cuda --precision bf16
+//   bench_step --model wrn-28-10 --batch 128 --device cuda --precision bf16 --graph off
 // Prints one JSON object: milliseconds of every step, how many of them the host was busy (on a GPU it only
-// queues the work, and a step ends by waiting for that), the most memory that tensors took, and milliseconds
-// by span (an operation, self time) in a traced repetition. Exits with 69 where there is no such device.
+// queues the work, and a step ends by waiting for that), steps that were recorded before and repeated (the
+// third is recorded), the most memory that tensors took, and milliseconds by span (an operation, self time)
+// in a traced repetition. Exits with 69 where there is no such device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +24,8 @@
 #include "runtime/random.h"
 #include "runtime/trace.h"
 #include "ssn/shared_weights.h"
+#include "tools/training/recorder.h"
+#include "tools/training/task.h"
 
 namespace ssn {
 namespace {
@@ -30,7 +33,8 @@ namespace {
 constexpr int kNoDevice = 69;  // EX_UNAVAILABLE
 
 struct Settings {
-  std::string model = "wrn-16-2", budget = "dense", weights = "eager", precision = "f32", device = "cpu";
+  std::string model = "wrn-16-2", budget = "dense", weights = "eager", precision = "f32", device = "cpu",
+              graph = "on";
   std::int64_t batch = 64, size = 32, classes = 100, length = 0, vocabulary = 30522;
   std::int64_t threads = 2, warmup = 3, steps = 20;
 
@@ -49,6 +53,8 @@ Settings parse(const std::vector<std::string>& arguments) {
       .add("precision", s.precision, "TYPE", "of activations; tf32: of a GPU's products",
            {"f32", "tf32", "bf16"})
       .add("device", s.device, "NAME", "where", {"cpu", "cuda"})
+      .add("graph", s.graph, "WHEN", "on a GPU: steps are recorded once and repeated, as ssn train does",
+           {"on", "off"})
       .add("batch", s.batch, "N", "samples a step", at_least(1))
       .add("size", s.size, "PIXELS", "height and width", at_least(1))
       .add("classes", s.classes, "N", "classes", at_least(2))
@@ -74,7 +80,6 @@ class Training {
       : parameters_(DType::f32, device_of(s)),
         weights_(parameters_, {.budget = Budget::parse(s.budget)}, value_named<WeightPolicy>(s.weights)),
         network_(make_network(s.model, s.task(), {weights_, parameters_})),
-        input_(zeros_for(s.task(), s.batch)),
         half_(s.precision == "bf16") {
     weights_.build();
     parameters_.build();
@@ -85,43 +90,70 @@ class Training {
       for (std::int32_t& v : t.span<std::int32_t>())
         v = static_cast<std::int32_t>(random.below(below, draw++));
     };
+    const NetworkInput input = zeros_for(s.task(), s.batch);
+    Tensor labels;
     if (s.length > 0) {
-      fill(input_.tokens, s.vocabulary);
-      labels_ = Tensor::empty(input_.predicted.shape(), DType::i32);
-      fill(labels_, s.vocabulary);
+      fill(input.tokens, s.vocabulary);
+      labels = Tensor::empty(input.predicted.shape(), DType::i32);
+      fill(labels, s.vocabulary);
     } else {
-      for (float& v : input_.images.span<float>()) v = static_cast<float>(random.normal(draw++));
-      labels_ = Tensor::empty({s.batch}, DType::i32);
-      fill(labels_, s.classes);
+      for (float& v : input.images.span<float>()) v = static_cast<float>(random.normal(draw++));
+      labels = Tensor::empty({s.batch}, DType::i32);
+      fill(labels, s.classes);
     }
-    for (Tensor* t :
-         {&input_.images, &input_.tokens, &input_.lengths, &input_.predicted, &input_.segments, &labels_})
-      if (*t) *t = t->to(parameters_.device());
+    const Device device = parameters_.device();
+    const NetworkInput there = moved(input, device);
+    batch_ = {.images = there.images,
+              .tokens = there.tokens,
+              .lengths = there.lengths,
+              .predicted = there.predicted,
+              .labels = labels.to(device),
+              .global_size = labels.size()};
+    if (records_steps({.graph = s.graph}, device, 1)) recorder_.emplace(1);
   }
 
   void step() {
     const Span span("step");
-    parameters_.zero_gradients();
-    const Var loss =
-        cross_entropy(network_->forward(input_, {.training = true, .step = ++steps_, .half = half_}), labels_,
-                      0, 1.0 / static_cast<double>(labels_.size()));
-    backward(loss);
-    weights_.finish_backward();
+    ++steps_;
+    if (recorder_) {
+      recorder_->begin_step(steps_);
+      parameters_.values_changed();  // what is recorded of a step generates its own weights
+    }
+    const auto work = [&](const Batch& batch) { return pass(batch); };
+    recorder_ ? recorder_->part(0, batch_, work) : work(batch_);
     const Span optimizer("optimizer");
-    optimizer_->step(parameters_, 0.01);
+    optimizer_->begin_step(0.01);
+    const auto update = [&] { optimizer_->apply(parameters_); };
+    recorder_ ? recorder_->update(update) : update();
+    parameters_.values_changed();  // also by what was recorded
   }
 
   const Plan& plan() const { return weights_.plan(); }
+  std::int64_t replayed() const { return recorder_ ? recorder_->replayed() : 0; }
 
  private:
+  /// Forward and backward.
+  Given pass(const Batch& batch) {
+    parameters_.zero_gradients();
+    const Var logits = network_->forward(network_input(batch, parameters_.device()),
+                                         {.training = true,
+                                          .step = steps_,
+                                          .device_step = recorder_ ? recorder_->step() : nullptr,
+                                          .half = half_});
+    const Var loss = cross_entropy(logits, batch.labels, 0, 1.0 / static_cast<double>(batch.global_size));
+    backward(loss);
+    weights_.finish_backward();
+    return {.loss = loss.value(), .batch = batch.global_size};
+  }
+
   Parameters parameters_;
   SharedWeights weights_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Optimizer> optimizer_;
-  NetworkInput input_;
+  Batch batch_;
   bool half_;
-  Tensor labels_;
   std::int64_t steps_ = 0;
+  std::optional<Recorder> recorder_;
 };
 
 double median(std::vector<double> values) {
@@ -197,6 +229,7 @@ int run(const Settings& s) {
                                    {"precision", s.precision},
                                    {"parameters", training.plan().total},
                                    {"device", s.device},
+                                   {"replayed_steps", training.replayed()},
                                    {"peak_bytes", pool_stats(device).peak},
                                    {"step_ms", times.step},
                                    {"host_ms", times.host},

@@ -47,7 +47,7 @@ class Random {
            9007199254740992.0;
   }
   /// An integer in [0, n), n >= 1.
-  std::int64_t below(std::int64_t n, std::uint64_t index) const {
+  SSN_HD std::int64_t below(std::int64_t n, std::uint64_t index) const {
     const PhiloxDraw d = philox(seed_, stream(), index);
     __extension__ using Wide = unsigned __int128;
     const std::uint64_t wide = static_cast<std::uint64_t>(d.v[0]) << 32 | d.v[1];

@@ -27,10 +27,12 @@ float normalised(int byte, std::int64_t k) {
 
 std::vector<float> apply(const Augmentation& augmentation, std::int64_t sample, std::uint64_t seed = 3,
                          int epoch = 2) {
-  std::vector<float> out(kPixels);
   const Random random(seed, Random::hash("augment") + static_cast<std::uint64_t>(epoch));
-  ImageTransform(kH, kW, kC, augmentation, kNorm).apply(distinct_image().data(), random, sample, out.data());
-  return out;
+  const std::vector<std::int32_t> samples = {static_cast<std::int32_t>(sample)};
+  const Tensor out = ImageTransform(kH, kW, kC, augmentation, kNorm)
+                         .apply(Tensor::of<std::uint8_t>({1, kH, kW, kC}, distinct_image()),
+                                Tensor::of<std::int32_t>({1}, samples), random);
+  return {out.span<float>().begin(), out.span<float>().end()};
 }
 
 /// The image shifted, after it was flipped, with black moved in.
@@ -135,6 +137,13 @@ TEST(Augment, RefusesWrongSettings) {
   expect_error([] { ImageTransform(8, 8, 1, {}, {{0.5f}, {0.0f}}); }, {"deviation 0"});
   expect_error([] { ImageTransform(8, 8, 1, {}, {{NAN}, {1.0f}}); }, {"mean nan"});
   expect_error([] { ImageTransform(8, 8, 1, {.crop_padding = -1}, {}); }, {"must not be negative"});
+  expect_error([] { ImageTransform(1 << 15, 1 << 15, 3, {}, {}); }, {"more than 2^30 values"});
+  const Tensor images = Tensor::zeros({2, 8, 8, 1}, DType::u8), samples = Tensor::zeros({3}, DType::i32);
+  expect_error(
+      [&] {
+        ImageTransform(8, 8, 1, {}, {}).apply(images, samples, {0, 0});
+      },
+      {"expected 3 images 8x8x1 on cpu, found 2x8x8x1"});
 }
 
 Tensor bytes(const Shape& shape, const std::vector<std::uint8_t>& values) {
@@ -158,11 +167,9 @@ TEST(Normalization, GivesMeanZeroAndVarianceOne) {
   const ImageSet& set = dynamic_cast<const ImageSamples&>(*data.train).set();
   const ImageTransform transform(8, 8, 1, {}, data.facts.normalization);
   double sum = 0, squares = 0;
-  std::vector<float> out(64);
-  for (std::int64_t n = 0; n < data.train->size(); ++n) {
-    transform.apply(set.images.data<std::uint8_t>() + n * 64, Random(0, 0), n, out.data());
-    for (const float x : out) sum += x, squares += static_cast<double>(x) * x;
-  }
+  const Tensor samples = Tensor::zeros({set.size()}, DType::i32),
+               out = transform.apply(set.images, samples, {0, 0});
+  for (const float x : out.span<float>()) sum += x, squares += static_cast<double>(x) * x;
   const double count = 64.0 * static_cast<double>(data.train->size());
   EXPECT_NEAR(sum / count, 0, 1e-6);
   EXPECT_NEAR(squares / count, 1, 1e-6);

@@ -33,6 +33,7 @@ KERNELS = {  # file.kernel
     "elementwise.map_kernel": wide(loads=1, stores=1),
     "elementwise.bias_kernel": wide(loads=2, stores=1),
     "dropout.dropout_kernel": wide(loads=1, stores=1),
+    "augment.augment_kernel": wide(loads=2, stores=1),  # images are read by the byte
     "scale.scale_kernel": wide(loads=2, stores=1),
     "scale.scale_gradient_kernel": wide(loads=3, stores=2, shared=1),
     "reduce.chunk_sums_kernel": wide(loads=1, stores=1, shared=1),
@@ -126,8 +127,8 @@ class Function:
         """Whether it is to be used where packs of 16 bytes fit: its number of elements in a pack, if it has one, is that."""
         sizes = [{"float": 4, "ssn::bf16": 2}[argument] for argument in self.arguments if argument in ("float", "ssn::bf16")]
         numbers = [int(argument) for argument in self.arguments if argument.isdigit()]
-        if not sizes:
-            return "double" not in self.arguments  # which is for tests
+        if not sizes:  # f64 is for tests
+            return "double" not in self.arguments and self.arguments != ["1"]
         return not numbers or numbers[0] * min(sizes) >= 16
 
     def count(self, instruction):

@@ -233,29 +233,84 @@ TEST(DeviceRecordingRefusals, EndARecordingThatWaits) {
 
 /// Every batch of a feed, copied by work that is queued and not waited for, beside the loader's.
 void check_feed(const Loader& loader) {
-  Feed feed(loader, {.end_epoch = 2}, Device::cuda);
-  std::vector<Tensor> tokens, labels;
-  while (const std::optional<Batch> batch = feed.next()) {
-    tokens.push_back(batch->tokens.clone());
-    labels.push_back(batch->labels.clone());
+  Feed feed(loader, {.part_count = 2, .parts = 2, .end_epoch = 2}, Device::cuda);
+  std::vector<Batch> batches;
+  while (std::optional<Batch> batch = feed.next()) {
+    for (Tensor* tensor : {&batch->images, &batch->tokens, &batch->labels})
+      if (*tensor) *tensor = tensor->clone();
+    batches.push_back(std::move(*batch));
     feed.start_next();
   }
-  ASSERT_EQ(std::ssize(tokens), 2 * loader.steps_per_epoch());
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const Batch want = loader.batch(0, static_cast<std::int64_t>(i) % loader.steps_per_epoch());
-    EXPECT_TRUE(same_bits(tokens[i].to(Device::cpu), want.tokens)) << i;
-    EXPECT_TRUE(same_bits(labels[i].to(Device::cpu), want.labels)) << i;
+  ASSERT_EQ(std::ssize(batches), 2 * 2 * loader.steps_per_epoch());
+  for (const Batch& found : batches) {
+    const Batch want = loader.batch(found.epoch, found.step, found.part, 2);
+    for (const auto field : {&Batch::images, &Batch::tokens, &Batch::labels}) {
+      const Tensor &x = found.*field, &y = want.*field;
+      EXPECT_EQ(bool(x), bool(y));
+      if (y) {
+        EXPECT_TRUE(same_bits(x, y)) << found.epoch << " " << found.step;
+      }
+    }
+  }
+}
+
+/// f(), and f() on streams that do their work as late as they may.
+void prompt_and_late(const std::function<void()>& f) {
+  f();
+  if constexpr (build::cuda_on_host) {
+    cuda_on_host::streams() = cuda_on_host::Streams::late;
+    f();
+    cuda_on_host::streams() = cuda_on_host::Streams::prompt;
   }
 }
 
 TEST(DeviceFeed, GivesTheLoadersBatches) {
   if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
-  const Loader loader(dataset_of(text_config()).train, {.batch = 3, .training = false});
-  check_feed(loader);
-  if constexpr (build::cuda_on_host) {
-    cuda_on_host::streams() = cuda_on_host::Streams::late;
-    check_feed(loader);
-    cuda_on_host::streams() = cuda_on_host::Streams::prompt;
+  const Loader text(dataset_of(text_config()).train, {.batch = 3, .training = false});
+  prompt_and_late([&] { check_feed(text); });
+}
+
+/// As bytes, of which the GPU makes the bits that the CPU makes; of five images and a part of two, and as
+/// they are tested too.
+TEST(DeviceFeed, ChangesImagesAsTheProcessorDoes) {
+  if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  for (const char* data : {"synthetic:3x9x8x4x40", "synthetic:1x5x7x4x40"}) {
+    const Samples set = load_dataset(data, {.flip = true, .crop_padding = 2, .cutout = 3}).train;
+    for (const bool training : {true, false}) {
+      const Loader loader(set, {.batch = 5, .seed = 3, .training = training});
+      EXPECT_EQ(loader.raw_batch(1, 2).images.dtype(), DType::u8);
+      prompt_and_late([&] { check_feed(loader); });
+    }
+    const Loader part(subset(set, {31, 2, 17, 5}), {.batch = 2});
+    prompt_and_late([&] { check_feed(part); });
+  }
+}
+
+/// Batches that are under way while others are measured give what each gives alone.
+TEST(DeviceEvaluation, IsThatOfItsBatches) {
+  if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  const OneThread one_thread;
+  for (TrainConfig config : {sample_config(), text_config()}) {
+    config.device = name_of(Device::cuda);
+    const Dataset& dataset = dataset_of(config);
+    SoloComm solo;
+    Model model(config, dataset.facts.input, Device::cuda);
+    model.build(solo);
+    const std::int64_t batch = config.data == "digits" ? 100 : 7;
+    const Loader loader(dataset.test, {.batch = batch, .training = false});
+    double sum = 0, labels = 0;
+    const NoGrad no_grad;
+    for (std::int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
+      const Batch of = loader.batch(0, step);
+      const Var logits = model.network->forward(network_input(of, Device::cuda), {});
+      sum += values_of(cross_entropy(logits, of.labels.to(Device::cuda), 0, 1).value())[0];
+      labels += static_cast<double>(of.size());
+    }
+    prompt_and_late([&] {
+      const Metrics metrics = evaluate(solo, model, loader);
+      EXPECT_EQ(metrics.samples(), labels);
+      EXPECT_EQ(metrics.loss(), sum / labels);
+    });
   }
 }
 

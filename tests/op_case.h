@@ -68,6 +68,7 @@ std::vector<OpCase> optimizer_cases();
 std::vector<OpCase> layer_norm_cases();
 std::vector<OpCase> embedding_cases();
 std::vector<OpCase> attention_cases();
+std::vector<OpCase> augment_cases();
 
 /// An input's values, drawn from (seed, index).
 Doubles draw(const Input& input, Domain domain, std::uint64_t index);

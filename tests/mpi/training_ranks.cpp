@@ -217,7 +217,7 @@ class Poisoned : public SampleSet {
  public:
   Poisoned(Samples set, std::int32_t bad) : set_(std::move(set)), bad_(bad) {}
   std::int64_t size() const override { return set_->size(); }
-  Batch make(std::span<const std::int32_t> samples, const Random& random, bool training) const override {
+  Batch raw(std::span<const std::int32_t> samples, const Random& random, bool training) const override {
     Batch batch = set_->make(samples, random, training);
     const std::int64_t row = samples.empty() ? 0 : batch.images.size() / std::ssize(samples);
     for (std::int64_t i = 0; i < std::ssize(samples); ++i)

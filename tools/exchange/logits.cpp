@@ -5,11 +5,12 @@ namespace ssn {
 void LogitsFile::add(const Batch& batch, const Tensor& logits) {
   const Tensor values = logits.to(Device::cpu);
   logits_.insert(logits_.end(), values.span<float>().begin(), values.span<float>().end());
-  const auto labels = batch.labels.span<std::int32_t>();
+  const Tensor there = batch.labels.to(Device::cpu);
+  const auto labels = there.span<std::int32_t>();
   labels_.insert(labels_.end(), labels.begin(), labels.end());
   const std::string folder = fmt::format("inputs/{}/", batches_++);
   const auto keep = [&](const char* name, const Tensor& tensor) {
-    if (tensor) archive_.tensors[folder + name] = tensor;
+    if (tensor) archive_.tensors[folder + name] = tensor.to(Device::cpu);
   };
   keep("images", batch.images);
   keep("tokens", batch.tokens);

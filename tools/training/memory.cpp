@@ -134,8 +134,11 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   const bool host = device == Device::cpu;  // else what the processor keeps is not of this memory
   std::vector<NetworkInput> prepared;       // by the loaders, or on their way to the GPU
   const auto prepare = [&](std::int64_t batches, std::int64_t of) {
-    for (std::int64_t i = 0; i < std::min(batches, host ? PrefetchOptions().depth + 1 : 1); ++i)
+    for (std::int64_t i = 0; i < std::min(batches, host ? PrefetchOptions().depth + 1 : 2); ++i) {
       prepared.push_back(zeros_for(task, of));
+      if (Tensor& images = prepared.back().images; !host && images)
+        images = Tensor::empty(images.shape(), DType::u8);  // as which they travel
+    }
   };
   prepare(RunSize::kUnknown, samples);
   Model model(config, size.input, device);
@@ -165,7 +168,8 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   const NoGrad no_grad;
   const AverageInUse averaged(average, model.parameters);
   prepare(share(size.measured, batch) * (config.shards > 0 ? parts : 1), measured);
-  model.network->forward(moved(prepared.back(), device), {});  // evaluate() computes in f32
+  const NetworkInput input = host ? prepared.back() : moved(zeros_for(task, measured), device);
+  model.network->forward(input, {});  // evaluate() computes in f32
   return static_cast<std::int64_t>(recorded + taken(dry_run));
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "autograd/label_ranks.h"
+#include "datasets/feed.h"
 #include "runtime/liveness.h"
 #include "runtime/log.h"
 #include "runtime/queue.h"
@@ -115,15 +116,15 @@ Metrics evaluate(Comm& comm, Model& model, const Loader& loader, std::int64_t pa
   };
   std::vector<Seen> seen;  // read at the end, so that no batch waits for the one before
   const std::int64_t first = comm.rank() * parts;
-  Prefetcher batches(
-      loader, {.first_part = first, .part_count = parts, .parts = comm.size() * parts, .end_epoch = 1});
-  while (const std::optional<Batch> batch = batches.next()) {
+  const Device device = model.parameters.device();
+  Feed batches(loader,
+               {.first_part = first, .part_count = parts, .parts = comm.size() * parts, .end_epoch = 1},
+               device);
+  for (; const std::optional<Batch> batch = batches.next(); batches.start_next()) {
     if (batch->size() == 0) continue;
-    const Device device = model.parameters.device();
     const Var logits = model.network->forward(network_input(*batch, device), {});
-    const Tensor labels = batch->labels.to(device);
-    seen.push_back({static_cast<std::size_t>(batch->part - first), label_ranks(logits, labels).value(),
-                    cross_entropy(logits, labels, 0, 1).value()});
+    seen.push_back({static_cast<std::size_t>(batch->part - first), label_ranks(logits, batch->labels).value(),
+                    cross_entropy(logits, batch->labels, 0, 1).value()});
     if (measured) measured(*batch, logits.value());
   }
   std::vector<Metrics> metrics(static_cast<std::size_t>(parts));
