@@ -2,6 +2,10 @@
 
 namespace ssn {
 
+Var WeightFactory::linear(int number, const Var& x, const Var& bias) {
+  return bias ? ssn::linear(x, use(number), bias) : ssn::linear(x, use(number));
+}
+
 Linear::Linear(const Scope& scope, std::int64_t in, std::int64_t out, const Options& o)
     : weight_(scope.weights, {.name = scope.path,
                               .kind = WeightKind::linear,

@@ -30,6 +30,8 @@ class WeightFactory {
   virtual int request(WeightRequest request) = 0;
   /// The weight for one use: once a forward pass (a recurrent layer: once a sequence).
   virtual Var use(int number) = 0;
+  /// linear(x, use(number), bias), to rounding; the bias may be none.
+  virtual Var linear(int number, const Var& x, const Var& bias);
   /// Of the start values: for those that a layer draws itself.
   virtual std::uint64_t seed() const = 0;
 };
@@ -40,6 +42,7 @@ class Weight {
   Weight(WeightFactory& factory, WeightRequest request)
       : factory_(&factory), number_(factory.request(std::move(request))) {}
   Var use() const { return factory_->use(number_); }
+  Var linear(const Var& x, const Var& bias) const { return factory_->linear(number_, x, bias); }
 
  private:
   WeightFactory* factory_;

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "autograd/fused_linear.h"
 #include "autograd/recompute.h"
 #include "ssn/initialise.h"
 
@@ -191,7 +192,7 @@ const Plan& SharedWeights::plan() const {
   return plan_;
 }
 
-Var SharedWeights::use(int number) {
+SharedWeights::Place SharedWeights::place_of(int number) {
   check(!groups_.empty(), "shared_weights", "a weight is used before build()");
   if (!checked_) {
     check(parameters_.version() > 0, "shared_weights", "a weight is used before Parameters::build()");
@@ -200,7 +201,11 @@ Var SharedWeights::use(int number) {
           parameters_.total(), plan_.total);
     checked_ = true;
   }
-  const Place place = places_[number];
+  return places_[number];
+}
+
+Var SharedWeights::use(int number) {
+  const Place place = place_of(number);
   const std::shared_ptr<Group>& group = groups_[place.group];
   const WeightRecipe& recipe = group->recipes[place.index];
   std::vector<Var> inputs{recipe.theta};
@@ -221,6 +226,14 @@ Var SharedWeights::use(int number) {
         return generate({&recipe, 1}).front();
       },
       std::move(inputs), std::move(backward));
+}
+
+Var SharedWeights::linear(int number, const Var& x, const Var& bias) {
+  const Place place = place_of(number);
+  const WeightRecipe& recipe = groups_[place.group]->recipes[place.index];
+  const bool fused = policy_ == WeightPolicy::lean && !gradient_follows() &&
+                     fuses_linear(recipe.rule, x.shape()[0], x.dtype(), x.device());
+  return fused ? generated_linear(x, recipe, bias) : WeightFactory::linear(number, x, bias);
 }
 
 Tensor SharedWeights::kept_weight(Place place) {

@@ -30,6 +30,7 @@ KERNELS = {  # file.kernel
     "generate.write_columns": wide(loads=4, stores=4, shared=8),
     "generate.write_chunks": wide(loads=1, stores=1),
     "generate_backward.add_columns": wide(loads=12, stores=4, shared=4),
+    "generated_linear.multiply": wide(loads=8, tensor=4),
     "elementwise.map_kernel": wide(loads=1, stores=1),
     "elementwise.bias_kernel": wide(loads=2, stores=1),
     "dropout.dropout_kernel": wide(loads=1, stores=1),
@@ -79,6 +80,7 @@ KERNELS = {  # file.kernel
     # Of sums of parts, of coefficients, of a few numbers.
     "generate_backward.sum_partials": NARROW,
     "generate_backward.add_totals": NARROW,
+    "generated_linear.add_slices": NARROW,
     "coefficients.make_coefficients": NARROW,
     "coefficients.carry_back": NARROW,
     "norm.merge_statistics_kernel": NARROW,
