@@ -18,7 +18,7 @@ struct Limits {
 /// FLOPs of 25 rows at 30 TFLOP/s, half of what Hopper's f32 units can do.
 Limits limits_of(DType activations, Device device) {
   const bool half = activations == DType::bf16;
-  if (device == Device::cpu) return {half ? 0 : 32, 1 << 20};  // bf16: libraries multiply in bf16 there
+  if (device == Device::cpu) return {half ? 0 : 24, 1 << 20};  // bf16: libraries multiply in bf16 there
   return {half ? 64 : 24, 0};
 }
 

@@ -225,13 +225,15 @@ class Bench {
     const NoGrad no_grad;
     const Var theta = Var::constant(noise({scaled(64 << 20)}));
     const std::int64_t width = scale_ < 1 ? 32 : 1024;
+    const std::vector<std::int64_t> numbers =
+        scale_ < 1 ? std::vector<std::int64_t>{2} : std::vector<std::int64_t>{1, 8, 16, 32, 64};
     for (const DType dtype : {DType::f32, DType::bf16}) {
       if (dtype == DType::bf16 && device_ == Device::cpu) continue;
       for (const int templates : {0, 1, 4, 8}) {
         const LinearSize size{width, 4 * width, templates};
         LinearWorkload work(size, theta);
         const double bytes = static_cast<double>(size.in * size.out) * (templates ? 4.0 * templates : 1.0);
-        for (const std::int64_t rows : {1, 8, 16, 32, 64}) {
+        for (const std::int64_t rows : numbers) {
           const Var x = Var::constant(noise({rows, size.in}, dtype));
           const auto row = [&](const char* how, auto&& f) {
             time(fmt::format("linear {}x{}x{} in {}, K={}, {}", rows, size.in, size.out, name_of(dtype),

@@ -1,9 +1,9 @@
 // A linear layer with few rows on the CPU, its weight generated first and multiplied then, and generated
 // within the product:
 //   bench_linear --threads 2
-// For each size and number of templates (0: tiles under masks) both times over the rows, up to how many rows
-// the fused way is faster, and what autograd/fused_linear.cpp says. The templates lie in memory, not in the
-// caches.
+// For each size and number of templates (0: tiles under masks) both times over the rows, the most rows at
+// which the fused way is the faster one, and up to how many autograd/fused_linear.cpp has it used. The
+// templates lie in memory, not in the caches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,12 +41,10 @@ void measure(const LinearSize& size, const Var& theta, std::int64_t rounds) {
   LinearWorkload work(size, theta);
   std::string first, fused;
   std::int64_t crossing = 0, rule = 0;
-  bool faster = true;
   for (const std::int64_t rows : kRows) {
     const auto [a, b] = times(work, Var::constant(linear_noise({rows, size.in}, Device::cpu)), rounds);
     first += fmt::format(" {:7.3f}", a), fused += fmt::format(" {:7.3f}", b);
-    faster = faster && b <= a;
-    if (faster) crossing = rows;
+    if (b <= a) crossing = rows;
     if (fuses_linear(work.rule(), rows, DType::f32, Device::cpu)) rule = rows;
   }
   fmt::print("{:>5} x {:<5} K={}  first{}\n                  fused{}   faster up to {}, used up to {}\n",

@@ -19,21 +19,21 @@ constexpr std::int64_t kDepth = 1024;  // elements of each; fixes the bits
 constexpr std::int64_t kRows = 64;     // of x
 constexpr int kDots = 3;               // rows of a panel, with four of x, whose sums registers hold
 
-/// sums[m · kPanel + r] += Σ_k x[m · stride + k] · w[r · kDepth + k] for k < n, m < M and r < kDots.
-template <int M, class W>
+/// sums[m · kPanel + r] += Σ_k x[m · stride + k] · w[r · kDepth + k] for k < n, m < M and r < R.
+template <int M, int R, class W>
 [[gnu::always_inline]] inline void add_dots(std::int64_t n, const W* x, std::int64_t stride, const W* w,
                                             W* sums) {
   constexpr int L = 32 / sizeof(W);
   typedef W Lanes __attribute__((vector_size(32), aligned(sizeof(W)), may_alias));
-  Lanes lanes[M][kDots] = {};
+  Lanes lanes[M][R] = {};
   const std::int64_t whole = n / L * L;
   for (std::int64_t k = 0; k < whole; k += L)
     for (int m = 0; m < M; ++m)
-      for (int r = 0; r < kDots; ++r)
+      for (int r = 0; r < R; ++r)
         lanes[m][r] += *reinterpret_cast<const Lanes*>(x + m * stride + k) *
                        *reinterpret_cast<const Lanes*>(w + r * kDepth + k);
   for (int m = 0; m < M; ++m)
-    for (int r = 0; r < kDots; ++r) {
+    for (int r = 0; r < R; ++r) {
       W sum[L];
       std::memcpy(sum, &lanes[m][r], sizeof sum);
       for (std::int64_t k = whole; k < n; ++k) sum[k - whole] += x[m * stride + k] * w[r * kDepth + k];
@@ -48,12 +48,12 @@ template <class W>
 SSN_CLONES void add_panel(std::int64_t rows, std::int64_t n, const W* x, std::int64_t stride, const W* w,
                           W* sums) {
   static_assert(kPanel % kDots == 0);
-  for (std::int64_t r = 0; r < kPanel; r += kDots) {
-    std::int64_t m = 0;
-    for (; m + 4 <= rows; m += 4)
-      add_dots<4>(n, x + m * stride, stride, w + r * kDepth, sums + m * kPanel + r);
-    for (; m < rows; ++m) add_dots<1>(n, x + m * stride, stride, w + r * kDepth, sums + m * kPanel + r);
-  }
+  const std::int64_t whole = rows / 4 * 4;
+  for (std::int64_t r = 0; r < kPanel; r += kDots)
+    for (std::int64_t m = 0; m < whole; m += 4)
+      add_dots<4, kDots>(n, x + m * stride, stride, w + r * kDepth, sums + m * kPanel + r);
+  for (std::int64_t m = whole; m < rows; ++m)
+    add_dots<1, kPanel>(n, x + m * stride, stride, w, sums + m * kPanel);
 }
 
 SSN_CLONES void round_to_half(std::int64_t n, float* w) {
