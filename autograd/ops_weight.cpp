@@ -1,8 +1,12 @@
 #include <utility>
 
+#include "autograd/flops.h"
+#include "autograd/fused_linear.h"
 #include "autograd/ops.h"
+#include "autograd/scratch.h"
 #include "kernels/coefficients.h"
 #include "kernels/generate.h"
+#include "kernels/generated_linear.h"
 #include "kernels/resize.h"
 #include "runtime/dispatch.h"
 
@@ -339,6 +343,53 @@ Var generated_weight(const WeightRecipe& recipe) {
   return Var::regenerated(shape_in(recipe.format, recipe.rule.shape),
                           recipe.format.half ? DType::bf16 : theta.dtype(), theta.device(), make,
                           std::move(inputs), backward);
+}
+
+namespace {
+
+void check_linear(const Var& x, const WeightRecipe& recipe, const Var& bias) {
+  constexpr const char* kWhere = "generated_linear";
+  check(!grad_enabled(), kWhere, "it has no gradient: use linear() where one is recorded");
+  check_recipe(recipe, kWhere);
+  const WeightRule& rule = recipe.rule;
+  check(!rule.resize && std::ssize(rule.offsets) <= kernels::kFusedTemplates, kWhere,
+        "the weight must be a sum of at most {} templates, or tiles, and not resized; found {} templates{}",
+        kernels::kFusedTemplates, rule.offsets.size(), rule.resize ? ", resized" : "");
+  check(x.shape().rank() == 2 && rule.shape.rank() == 2 && x.shape()[1] == rule.shape[1] &&
+            rule.shape.size() < std::int64_t{1} << 32,
+        kWhere, "the input is {}, the weight {}: expected (rows, i) and (o, i) of fewer than 2^32 elements",
+        x.shape().text(), rule.shape.text());
+  check_parameter(kWhere, x, recipe.theta, "theta");
+  if (!bias) return;
+  check(bias.shape() == Shape{rule.shape[0]}, kWhere, "the weight is {}, the bias {}: expected (o, i) and o",
+        rule.shape.text(), bias.shape().text());
+  check_parameter(kWhere, x, bias, "the bias");
+}
+
+}  // namespace
+
+Var generated_linear(const Var& x, const WeightRecipe& recipe, const Var& bias) {
+  check_linear(x, recipe, bias);
+  const std::int64_t rows = x.shape()[0], in = x.shape()[1], out = recipe.rule.shape[0];
+  count_multiply_adds(rows * in * out);
+  const Tensor y = Tensor::empty({rows, out}, x.dtype(), x.device());
+  if (y.size() == 0) return Var::constant(y);
+  const std::size_t bytes = on_queue(x.device(), "generated_linear", [&](auto& q) {
+    return x.dtype() == DType::f64   ? kernels::generated_linear_workspace<double>(q, rows, in, out)
+           : x.dtype() == DType::f32 ? kernels::generated_linear_workspace<float>(q, rows, in, out)
+                                     : kernels::generated_linear_workspace<bf16>(q, rows, in, out);
+  });
+  const Storage workspace = Storage::allocate(x.device(), bytes);
+  dispatch_mixed(x.device(), x.dtype(), "generated_linear", [&]<class T>(auto& q) {
+    using W = Wider<T>;
+    const Computed<W> computed(q, {&recipe, 1}, false);
+    kernels::generated_linear<T>(q,
+                                 {rows, in, out, layer_of<W>(recipe, computed.values[0]), recipe.theta.size(),
+                                  recipe.theta.value().template data<W>(), x.value().template data<T>(),
+                                  bias ? bias.value().template data<W>() : nullptr, y.data<T>()},
+                                 workspace.data());
+  });
+  return Var::constant(y);
 }
 
 }  // namespace ssn

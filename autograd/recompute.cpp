@@ -31,6 +31,10 @@ bool recomputing() {
   return t_current != nullptr && t_current->again;
 }
 
+bool gradient_follows() {
+  return grad_enabled() || t_current != nullptr;
+}
+
 std::shared_ptr<void> kept_for_backward(const std::function<std::shared_ptr<void>()>& make) {
   if (t_current == nullptr) return grad_enabled() ? make() : nullptr;
   if (!t_current->again) return t_current->kept.emplace_back(make());

@@ -17,6 +17,10 @@ Var recomputed(std::vector<Var> inputs, std::function<Var(std::span<const Var>)>
 /// Whether f runs the second time: what a forward pass changes must not change again.
 bool recomputing();
 
+/// Whether backward() may ask for a gradient of what is computed now: the tape is on, or f runs the first
+/// time.
+bool gradient_follows();
+
 /// For an operation that keeps an object from forward to backward (see SharedWeights): make() outside of
 /// recomputed(), and within it where f runs the first time; the second time, the object that was made at the
 /// same place. A null where nothing is recorded. The objects live as long as the graph.

@@ -2,6 +2,11 @@
 
 namespace ssn {
 
+Var WeightFactory::linear(int number, const Var& x, const Var& bias) {
+  const Var weight = use(number, linear_format(x));
+  return bias ? ssn::linear(x, weight, bias) : ssn::linear(x, weight);
+}
+
 Linear::Linear(const Scope& scope, std::int64_t in, std::int64_t out, const Options& o)
     : weight_(scope.weights, {.name = scope.path,
                               .kind = WeightKind::linear,

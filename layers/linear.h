@@ -12,9 +12,9 @@ class Linear {
   };
   Linear(const Scope& scope, std::int64_t in, std::int64_t out, const Options& options);
   Linear(const Scope& scope, std::int64_t in, std::int64_t out) : Linear(scope, in, out, Options()) {}
-  Var operator()(const Var& x) const { return linear(x, weight_.use(linear_format(x)), bias_); }
+  Var operator()(const Var& x) const { return weight_.linear(x, bias_); }
   /// With GELU behind it.
-  Var gelu(const Var& x) const { return bias_gelu(linear(x, weight_.use(linear_format(x))), bias_); }
+  Var gelu(const Var& x) const { return bias_gelu(weight_.linear(x, {}), bias_); }
 
  private:
   Weight weight_;

@@ -31,6 +31,8 @@ class WeightFactory {
   /// The weight for one use, in the format that this wants: once a forward pass (a recurrent layer: once a
   /// sequence).
   virtual Var use(int number, const WeightFormat& format) = 0;
+  /// linear(x, use(number, ...), bias), to rounding; the bias may be none.
+  virtual Var linear(int number, const Var& x, const Var& bias);
   /// Of the start values: for those that a layer draws itself.
   virtual std::uint64_t seed() const = 0;
 };
@@ -43,6 +45,7 @@ class Weight {
   /// (O, I/groups, kh, kw) or (O, I)
   const Shape& shape() const { return shape_; }
   Var use(const WeightFormat& format) const { return factory_->use(number_, format); }
+  Var linear(const Var& x, const Var& bias) const { return factory_->linear(number_, x, bias); }
 
  private:
   WeightFactory* factory_;

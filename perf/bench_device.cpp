@@ -20,6 +20,7 @@
 #include "kernels/conv.h"
 #include "kernels/matmul.h"
 #include "layers/models/zoo.h"
+#include "perf/linear_workload.h"
 #include "runtime/comm.h"
 #include "runtime/device_memory.h"
 #include "runtime/dispatch.h"
@@ -63,6 +64,7 @@ class Bench {
     norms();
     losses();
     optimizer();
+    linear_layers();
     if (scale_ < 1) return generation("wrn-16-1", "20%", 8);
     for (int templates : {4, 8}) generation("wrn-28-10", "36.2M", templates);
     for (const char* budget : {"25%", "10%", "0.5M"}) generation("wrn-28-10", budget, 8);
@@ -234,6 +236,33 @@ class Bench {
     MovingAverage average(0.999, parameters);
     const auto optimizer = make_optimizer({}, parameters);
     time("moving average", 3 * array, [&] { average.update(parameters, *optimizer); });
+  }
+
+  /// With few rows, the weight generated first and within the product; of bytes, what must be read of theta.
+  void linear_layers() {
+    const NoGrad no_grad;
+    const Var theta = Var::constant(noise({scaled(64 << 20)}));
+    const std::int64_t width = scale_ < 1 ? 32 : 1024;
+    const std::vector<std::int64_t> numbers =
+        scale_ < 1 ? std::vector<std::int64_t>{2} : std::vector<std::int64_t>{1, 8, 16, 32, 64};
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      if (dtype == DType::bf16 && device_ == Device::cpu) continue;
+      for (const int templates : {0, 1, 4, 8}) {
+        const LinearSize size{width, 4 * width, templates};
+        LinearWorkload work(size, theta);
+        const double bytes = static_cast<double>(size.in * size.out) * (templates ? 4.0 * templates : 1.0);
+        for (const std::int64_t rows : numbers) {
+          const Var x = Var::constant(noise({rows, size.in}, dtype));
+          const auto row = [&](const char* how, auto&& f) {
+            time(fmt::format("linear {}x{}x{} in {}, K={}, {}", rows, size.in, size.out, name_of(dtype),
+                             templates, how),
+                 bytes, f);
+          };
+          row("generated first", [&] { work.generated_first(x); });
+          row("fused", [&] { work.fused(x); });
+        }
+      }
+    }
   }
 
   /// A network's weights from one group, in one call each way: as theta has them, and as cuDNN and cuBLASLt

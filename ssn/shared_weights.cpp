@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "autograd/fused_linear.h"
 #include "autograd/recompute.h"
 #include "ssn/initialise.h"
 
@@ -214,7 +215,7 @@ const Plan& SharedWeights::plan() const {
   return plan_;
 }
 
-Var SharedWeights::use(int number, const WeightFormat& format) {
+SharedWeights::Place SharedWeights::place_of(int number) {
   check(!groups_.empty(), "shared_weights", "a weight is used before build()");
   if (!checked_) {
     check(parameters_.version() > 0, "shared_weights", "a weight is used before Parameters::build()");
@@ -223,7 +224,11 @@ Var SharedWeights::use(int number, const WeightFormat& format) {
           parameters_.total(), plan_.total);
     checked_ = true;
   }
-  const Place place = places_[number];
+  return places_[number];
+}
+
+Var SharedWeights::use(int number, const WeightFormat& format) {
+  const Place place = place_of(number);
   const std::shared_ptr<Group>& group = groups_[place.group];
   const WeightRecipe& recipe = group->recipes[place.index];
   std::vector<Var> inputs{recipe.theta};
@@ -246,6 +251,14 @@ Var SharedWeights::use(int number, const WeightFormat& format) {
         return generate({&formatted, 1}).front();
       },
       std::move(inputs), std::move(backward));
+}
+
+Var SharedWeights::linear(int number, const Var& x, const Var& bias) {
+  const Place place = place_of(number);
+  const WeightRecipe& recipe = groups_[place.group]->recipes[place.index];
+  const bool fused = policy_ == WeightPolicy::lean && !gradient_follows() &&
+                     fuses_linear(recipe.rule, x.shape()[0], x.dtype(), x.device());
+  return fused ? generated_linear(x, recipe, bias) : WeightFactory::linear(number, x, bias);
 }
 
 Tensor SharedWeights::kept_weight(Place place, const WeightFormat& format) {

@@ -14,7 +14,7 @@
 
 namespace ssn {
 
-/// What is kept of generated weights. Both give the same bits.
+/// What is kept of generated weights. Both give the same bits, but for what linear() may fuse.
 enum class WeightPolicy : std::uint8_t {
   lean,   // nothing: a weight is generated for each use in forward and backward; one layer's at a time
   eager,  // a group's weights are generated in one call at its first use, in the formats that they were used
@@ -58,6 +58,9 @@ class SharedWeights final : public WeightFactory {
   Var use(int number, const WeightFormat& format) override;
   /// As theta has it: f32, convolutions' (O, I/groups, kh, kw).
   Var use(int number) { return use(number, {}); }
+  /// Without the weight in memory, where that is faster (autograd/fused_linear.h), weights are not kept, and
+  /// no gradient follows.
+  Var linear(int number, const Var& x, const Var& bias) override;
   std::uint64_t seed() const override { return options_.seed; }
 
   /// `callback` when a group's gradient is complete, in backward() or, where some use got no gradient, in
@@ -83,6 +86,7 @@ class SharedWeights final : public WeightFactory {
   std::vector<WeightRecipe> make_recipes(int group);
   std::pair<Var, Var> add_projection(int layer);
   Var add_masks(const std::string& name, std::int64_t tiles);
+  Place place_of(int number);
   Tensor kept_weight(Place place, const WeightFormat& format);
   void arrived(Place place, const WeightFormat& format, const Tensor& gradient);
   void carry_on(Group& group);

@@ -30,6 +30,7 @@ KERNELS = {  # file.kernel
     "generate.write_columns": wide(loads=4, stores=7, shared=10),  # 4 of f32, 1 of bf16, 2 with the channels last
     "generate.write_chunks": wide(loads=2, stores=5, shared=2),
     "generate_backward.add_columns": wide(loads=13, stores=4, shared=4),
+    "generated_linear.multiply": wide(loads=8, tensor=4),
     "elementwise.map_kernel": wide(loads=1, stores=1),
     "elementwise.bias_kernel": wide(loads=2, stores=1),
     "dropout.dropout_kernel": wide(loads=1, stores=1),
@@ -80,6 +81,7 @@ KERNELS = {  # file.kernel
     # Of sums of parts, of coefficients, of a few numbers.
     "generate_backward.sum_partials": NARROW,
     "generate_backward.add_totals": NARROW,
+    "generated_linear.add_slices": NARROW,
     "coefficients.make_coefficients": NARROW,
     "coefficients.carry_back": NARROW,
     "norm.merge_statistics_kernel": NARROW,

@@ -61,6 +61,7 @@ std::vector<OpCase> loss_cases();
 std::vector<OpCase> conv_cases();
 std::vector<OpCase> matmul_cases();
 std::vector<OpCase> generate_cases();
+std::vector<OpCase> generated_linear_cases();
 std::vector<OpCase> resize_cases();
 std::vector<OpCase> scale_cases();
 std::vector<OpCase> dropout_cases();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/generate_loops.h"
+#include "kernels/cpu/generate_part.h"
 #include "kernels/generate_terms.h"
 #include "runtime/parallel.h"
 
@@ -85,17 +86,11 @@ void write_in_format(const GeneratedLayer<T>& l, std::int64_t begin, std::int64_
 template <class T>
 void write_chunk(const GeneratedLayer<T>& l, std::int64_t group_size, const T* theta, std::int64_t begin,
                  std::int64_t end, bool stream) {
-  using Method = typename GeneratedLayer<T>::Method;
   alignas(64) T buffer[kChunk];
   const bool formatted = l.half || l.is_reordered();
   T* w = stream || formatted ? buffer : static_cast<T*>(l.weight) + begin;
   const std::int64_t n = end - begin;
-  if (l.method == Method::templates)
-    combine_templates(l, theta, begin, n, w);
-  else if (l.method == Method::tiles)
-    mask_tiles(l, group_size, theta, begin, n, w);
-  else
-    copy_scaled(n, l.gain, theta + l.offsets[0] + begin, w);
+  generate_part(l, group_size, theta, begin, n, w);
   if (l.half) {
     if constexpr (std::is_same_v<T, float>) write_in_format<T, bf16>(l, begin, n, buffer);
   } else if (formatted) {
@@ -269,6 +264,18 @@ void sum_partials(const Term<T>& t, T* workspace) {
 }  // namespace
 
 template <class T>
+void generate_part(const GeneratedLayer<T>& l, std::int64_t group_size, const T* theta, std::int64_t begin,
+                   std::int64_t n, T* w) {
+  using Method = typename GeneratedLayer<T>::Method;
+  if (l.method == Method::templates)
+    combine_templates(l, theta, begin, n, w);
+  else if (l.method == Method::tiles)
+    mask_tiles(l, group_size, theta, begin, n, w);
+  else
+    copy_scaled(n, l.gain, theta + l.offsets[0] + begin, w);
+}
+
+template <class T>
 GenerateWorkspace generate_workspace(CpuQueue&, Layers<T> layers, std::int64_t group_size) {
   return workspace_of(layers, group_size);
 }
@@ -338,6 +345,10 @@ void generate_backward(CpuQueue& q, Layers<T> given, std::int64_t group_size, co
 
 template GenerateWorkspace generate_workspace(CpuQueue&, Layers<float>, std::int64_t);
 template GenerateWorkspace generate_workspace(CpuQueue&, Layers<double>, std::int64_t);
+template void generate_part(const GeneratedLayer<float>&, std::int64_t, const float*, std::int64_t,
+                            std::int64_t, float*);
+template void generate_part(const GeneratedLayer<double>&, std::int64_t, const double*, std::int64_t,
+                            std::int64_t, double*);
 template void generate_forward(CpuQueue&, Layers<float>, std::int64_t, const float*, void*);
 template void generate_forward(CpuQueue&, Layers<double>, std::int64_t, const double*, void*);
 template void generate_backward(CpuQueue&, Layers<float>, std::int64_t, const float*, float*, float*, void*);

@@ -165,13 +165,6 @@ __device__ void store_rows(const Head<T>& head, WarpTile<T, W>& values, T* rows,
   }
 }
 
-/// `op` over the four lanes that share rows.
-template <class V, class Op>
-__device__ V quad_reduce(V v, Op op) {
-  v = op(v, __shfl_xor_sync(0xffffffffu, v, 1));
-  return op(v, __shfl_xor_sync(0xffffffffu, v, 2));
-}
-
 template <class T>
 __device__ Wider<T> exponential(Wider<T> x) {
   if constexpr (std::is_same_v<T, bf16>)

@@ -113,4 +113,11 @@ __device__ inline void mma(float (&d)[4], const Registers& a, std::uint32_t b0, 
 #endif
 }
 
+/// `op` over the four lanes that share rows of d.
+template <class V, class Op>
+__device__ V quad_reduce(V v, Op op) {
+  v = op(v, __shfl_xor_sync(0xffffffffu, v, 1));
+  return op(v, __shfl_xor_sync(0xffffffffu, v, 2));
+}
+
 }  // namespace ssn::kernels

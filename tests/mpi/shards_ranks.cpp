@@ -71,6 +71,10 @@ TEST(Shards, WhateverElseAStepDoes) {
   expect_same_bits("text",
                    {"--quiet", "--model", "bert-1-64", "--data", "synthetic-text", "--length", "8", "--batch",
                     "64", "--epochs", "1", "--budget", "20%", "--optimizer", "adamw", "--shards", "4"});
+  // Evaluations that take weights from theta within the product (autograd/fused_linear.h).
+  expect_same_bits("fused", {"--quiet", "--model", "bert-1-512", "--data", "synthetic-text:4", "--length",
+                             "4", "--batch", "16", "--epochs", "1", "--budget", "15%", "--weights", "lean",
+                             "--optimizer", "adamw", "--shards", "4"});
 }
 
 TEST(Shards, ATrainingOfOtherShardsIsAnother) {

@@ -71,8 +71,8 @@ void add_network_options(Options& options, TrainConfig& c) {
            between(0, 1e9))
       .show_default("a tenth of --epochs")
       .add("weights", c.weights, "POLICY",
-           "generated weights are kept for a step, or generated anew to save memory; same bits (on a GPU: to "
-           "rounding)",
+           "generated weights are kept for a step, or generated anew to save memory; same bits, but what is "
+           "measured (on a GPU: all) to rounding",
            names_of<WeightPolicy>());
 }
 
