@@ -143,7 +143,7 @@ void plain_forward(const Workload& w) {
           for (int k = 0; k < l.templates; ++k)
             sum += (l.method == Layer::Method::exact ? 1 : l.coefficients[k]) * theta[l.offsets[k] + i];
         }
-        l.weight[i] = sum;
+        static_cast<float*>(l.weight)[i] = sum;
       }
     });
 }
