@@ -270,8 +270,8 @@ TEST(DeviceFeed, GivesTheLoadersBatches) {
   prompt_and_late([&] { check_feed(text); });
 }
 
-/// As bytes, of which the GPU makes the bits that the CPU makes; of five images and a part of two, and as
-/// they are tested too.
+/// They travel as bytes, of which it makes the CPU's bits: for training and as they are tested, of a set and
+/// of a part.
 TEST(DeviceFeed, ChangesImagesAsTheProcessorDoes) {
   if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
   for (const char* data : {"synthetic:3x9x8x4x40", "synthetic:1x5x7x4x40"}) {
