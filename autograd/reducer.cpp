@@ -55,16 +55,18 @@ void Reducer::complete(FlatRange range) {
   waiting_ = {};
 }
 
-void Reducer::finish() {
+void Reducer::queue_rest() {
   RangeSet left;
   for (const FlatRange& stretch : parameters_.stretches())
     for (const FlatRange& gap : started_.gaps(stretch)) left.add(gap);
   for (const FlatRange& range : left.ranges()) start(range);
-  {
-    const Span span("finish sum");
-    if (!silent_) comm_.wait_all();
-  }
+  if (!silent_) comm_.join_sums();
   waiting_ = started_ = {};
+}
+
+void Reducer::wait() {
+  const Span span("finish sum");
+  if (!silent_) comm_.wait_all();
 }
 
 std::optional<std::int64_t> Reducer::not_finite() const {

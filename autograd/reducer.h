@@ -25,8 +25,15 @@ class Reducer {
   std::int64_t least_part() const;
   /// These elements of the gradient are complete. An Error if some were before, in this step.
   void complete(FlatRange range);
-  /// Starts what is left, and has what follows wait for all.
-  void finish();
+  /// Starts what is left, and has what is queued on a GPU from now on come after all. Ends what is recorded
+  /// of a step (runtime/graph.h).
+  void queue_rest();
+  /// Waits for what was started or, where that was recorded, repeated.
+  void wait();
+  void finish() {
+    queue_rest();
+    wait();
+  }
   /// Where this rank's gradient was not finite, before it was summed: the first such element of the flat
   /// buffer. Of the last step; waits for it.
   std::optional<std::int64_t> not_finite() const;

@@ -109,7 +109,7 @@ class Training {
               .predicted = there.predicted,
               .labels = labels.to(device),
               .global_size = labels.size()};
-    if (records_steps({.graph = s.graph}, device, 1)) recorder_.emplace(1);
+    if (records_steps({.graph = s.graph}, device, true)) recorder_.emplace(alone_, 1);
   }
 
   void step() {
@@ -117,6 +117,7 @@ class Training {
     ++steps_;
     if (recorder_) {
       recorder_->begin_step(steps_);
+      recorder_->prepare(0, batch_);
       parameters_.values_changed();  // what is recorded of a step generates its own weights
     }
     const auto work = [&](const Batch& batch) { return pass(batch); };
@@ -153,6 +154,7 @@ class Training {
   Batch batch_;
   bool half_;
   std::int64_t steps_ = 0;
+  SoloComm alone_;
   std::optional<Recorder> recorder_;
 };
 

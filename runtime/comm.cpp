@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <utility>
 
 #include "runtime/config.h"
 #include "runtime/error.h"
@@ -30,6 +31,18 @@ SumHandle Comm::start(void* data, std::int64_t count, DType dtype, Device device
   const SumHandle handle{++started_, bytes};
   if (count > 0) sum(handle.id, data, count, dtype, device);
   return handle;
+}
+
+Traffic Comm::record_sums(const std::function<void()>& work) {
+  const Traffic before = traffic_.sum;
+  work();
+  const Traffic after = std::exchange(traffic_.sum, before);
+  return {after.calls - before.calls, after.bytes - before.bytes};
+}
+
+void Comm::repeat_sums(const Traffic& recorded) {
+  traffic_.sum.calls += recorded.calls;
+  traffic_.sum.bytes += recorded.bytes;
 }
 
 SumHandle Comm::start_sum(const Tensor& data) {

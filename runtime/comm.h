@@ -91,6 +91,14 @@ class Comm {
   SumHandle start_sum(const Tensor& data);
   void wait(const SumHandle& handle) { wait_until(handle.id); }
   void wait_all() { wait_until(started_); }
+  /// Has what is queued on the GPU from now on come after the sums of its memory that were started. They are
+  /// still to be waited for.
+  virtual void join_sums() {}
+  /// Of sums that `work` records (runtime/graph.h), and joins: none is done, and none counts. Returns what is
+  /// to be counted when they are repeated. For sums that are made in the GPU's memory.
+  Traffic record_sums(const std::function<void()>& work);
+  /// Such a recording was queued: `wait_all` waits for its sums. Every rank repeats the same one.
+  void repeat_sums(const Traffic& recorded);
 
   /// Whether a sum that was started goes on beside what the caller does.
   virtual bool sums_beside(Device = Device::cpu) const { return false; }

@@ -95,6 +95,10 @@ class MpiComm : public Comm {
     return size_ > 1 && path_ != SumPath::window && worker_;
   }
 
+  void join_sums() override {
+    if (device_sum_) device_sum_->join();
+  }
+
   bool set_wire(DType wire) override {
     check(wire == DType::f32 || wire == DType::bf16, "set_wire", "needs f32 or bf16, found {}",
           name_of(wire));

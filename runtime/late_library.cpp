@@ -112,6 +112,11 @@ bool LateLibrary::load() {
   return found;
 }
 
+std::vector<std::string> LateLibrary::refused() {
+  const std::lock_guard lock(mutex_);
+  return refused_;
+}
+
 /// `file` is a path, or a name for the loader to look for.
 bool LateLibrary::try_file(const std::string& file) {
   // Its symbols stay its own. A library that needs this one later is given it by its name.
@@ -140,7 +145,8 @@ std::string missing_libraries(std::initializer_list<LateLibrary*> libraries) {
   for (LateLibrary* library : libraries) {
     if (library->load()) continue;
     missing.push_back(fmt::format("{} ({})", library->title_, fmt::join(library->files_, " or ")));
-    refused.insert(refused.end(), library->refused_.begin(), library->refused_.end());
+    const std::vector<std::string> reasons = library->refused();
+    refused.insert(refused.end(), reasons.begin(), reasons.end());
   }
   if (missing.empty()) return "";
   return fmt::format(

@@ -31,6 +31,7 @@ class LateLibrary {
     void** address;
   };
   bool load();
+  std::vector<std::string> refused();
   bool try_file(const std::string& file);
   bool take(void* handle, const std::string& path);
 

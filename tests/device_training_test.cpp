@@ -6,9 +6,11 @@
 
 #include "datasets/feed.h"
 #include "layers/models/zoo.h"
+#include "runtime/device_memory.h"
 #include "runtime/dispatch.h"
 #include "runtime/flavour.h"
 #include "runtime/graph.h"
+#include "runtime/staging.h"
 #include "tests/cuda_on_host/schedules.h"
 #include "tests/families.h"
 #include "tests/small_network.h"
@@ -17,6 +19,9 @@
 
 namespace ssn::test {
 namespace {
+
+/// Of a loss, between two ways to add the same terms: a GPU's own libraries add in their own orders.
+constexpr double kRounding = build::cuda_on_host ? 1e-6 : 1e-5;
 
 /// The sample, eight at a time.
 TrainConfig sample_config() {
@@ -113,12 +118,12 @@ TEST_P(DeviceTraining, GivesTheLossesOfTheProcessor) {
   const Trained cpu = trained(config, Device::cpu, steps), cuda = trained(config, Device::cuda, steps);
   // An activation may be 0 but for rounding: on here and off there, as between two kinds of CPU. From then on
   // what was a rounding grows.
-  EXPECT_TRUE(close(std::span(cuda.losses).first(2), std::span(cpu.losses).first(2), 1e-5));
+  EXPECT_TRUE(close(std::span(cuda.losses).first(2), std::span(cpu.losses).first(2), 10 * kRounding));
   EXPECT_TRUE(close(cuda.losses, cpu.losses, 2e-2));
   EXPECT_TRUE(close(values_of(cuda.values), values_of(cpu.values), 5e-2));
   config.weights = name_of(WeightPolicy::lean);
   const Trained lean = trained(config, Device::cuda, std::min(steps, 3));
-  EXPECT_TRUE(close(lean.losses, std::span(cuda.losses).first(lean.losses.size()), 1e-6));
+  EXPECT_TRUE(close(lean.losses, std::span(cuda.losses).first(lean.losses.size()), kRounding));
 }
 INSTANTIATE_TEST_SUITE_P(Every, DeviceTraining, testing::ValuesIn(settings()),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -178,13 +183,15 @@ INSTANTIATE_TEST_SUITE_P(Every, DeviceRecording, testing::ValuesIn(recorded_sett
 
 TEST(DeviceRecorder, QueuesBatchesOfOtherShapesAsTheyAre) {
   if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
-  Recorder recorder(1);
+  SoloComm solo;
+  Recorder recorder(solo, 1);
   std::int64_t step = 0, queued = 0;
   for (const std::int64_t samples : {2, 2, 2, 2, 3, 2, 3}) {
     const double value = 10 + static_cast<double>(step);
     const Batch batch{.images = Tensor::full({samples, 1}, value, DType::f32, Device::cuda),
                       .labels = Tensor::zeros({samples}, DType::i32, Device::cuda)};
     recorder.begin_step(step++);
+    recorder.prepare(0, batch);
     const Given given = recorder.part(0, batch, [&](const Batch& b) {
       ++queued;
       return Given{b.images.clone(), b.labels.clone(), 8};
@@ -212,12 +219,10 @@ TEST(DeviceRecordingShapes, OthersAreQueuedAsTheyAre) {
 
 TEST(DeviceRecordingRefusals, SayWhyNothingIsRecorded) {
   TrainConfig config;
-  EXPECT_EQ(unrecorded_because(config, 1), "");
-  EXPECT_TRUE(has(unrecorded_because(config, 2), "--overlap off"));
-  config.overlap = "off";
-  EXPECT_EQ(unrecorded_because(config, 2), "");
+  EXPECT_EQ(unrecorded_because(config, true), "");
+  EXPECT_TRUE(has(unrecorded_because(config, false), "SSN_SUM"));
   config.shards = 2;
-  EXPECT_TRUE(has(unrecorded_because(config, 1), "--shards"));
+  EXPECT_TRUE(has(unrecorded_because(config, true), "--shards"));
 }
 TEST(DeviceRecordingRefusals, EndARecordingThatWaits) {
   if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
@@ -226,6 +231,22 @@ TEST(DeviceRecordingRefusals, EndARecordingThatWaits) {
     EXPECT_THROW(record([&] { x.to(Device::cpu); }), Error);
     const auto graph = record([&] { x.fill(3); });
     EXPECT_EQ(*x.to(Device::cpu).data<float>(), 0);
+    graph->replay();
+    EXPECT_EQ(*x.to(Device::cpu).data<float>(), 3);
+  }
+}
+
+/// Memory is taken and given back beside what is recorded.
+TEST(DeviceRecordingRefusals, DoNotConcernPinnedMemory) {
+  if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  if constexpr (build::has_cuda) {
+    constexpr std::int64_t kUnseen = 1234567;  // floats, more than the pool has
+    const Tensor x = Tensor::zeros({1}, DType::f32, Device::cuda);
+    const auto graph = record([&] {
+      pinned(Tensor::zeros({kUnseen}, DType::f32));
+      memory::release_pinned(memory::allocate_pinned(64));
+      x.fill(3);
+    });
     graph->replay();
     EXPECT_EQ(*x.to(Device::cpu).data<float>(), 3);
   }

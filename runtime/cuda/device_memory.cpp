@@ -116,6 +116,7 @@ void release(CudaQueue&, void* data) {
 
 void* allocate_pinned(std::size_t bytes) {
   enter_device();
+  const Unrecorded unrecorded;
   void* p = nullptr;
   const cudaError_t result = cudaHostAlloc(&p, bytes, cudaHostAllocDefault);
   check(result != cudaErrorMemoryAllocation, "allocate",
@@ -126,6 +127,7 @@ void* allocate_pinned(std::size_t bytes) {
 }
 
 void release_pinned(void* data) {
+  const Unrecorded unrecorded;
   report(cudaFreeHost(data));
 }
 

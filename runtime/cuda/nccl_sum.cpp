@@ -34,20 +34,23 @@ class NcclSum : public DeviceSum {
     const CudaQueue& compute = cuda_queue();  // before the barrier: what a rank does alone may fail alone
     compute_ = compute.stream;
     cuda_check(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "start NCCL");
-    cuda_check(cudaEventCreateWithFlags(&computed_, cudaEventDisableTiming), "start NCCL");
+    for (cudaEvent_t* event : {&computed_, &summed_})
+      cuda_check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "start NCCL");
     comm.barrier();  // without it, many ranks' connections to the first time out
     check_nccl(ncclCommInitRank(&comm_, comm.size(), id, comm.rank()), nullptr, "start NCCL");
   }
 
-  /// After an error the others may never come: nothing is waited for.
   ~NcclSum() override {
-    if (comm_ != nullptr && (failed_ ? ncclCommAbort(comm_) : ncclCommDestroy(comm_)) != ncclSuccess)
-      warn("NCCL's communicator could not be ended: {}", ncclGetLastError(nullptr));
-    cudaEventDestroy(computed_);
+    if (aborting_.joinable())
+      aborting_.join();
+    else if (comm_ != nullptr)
+      warn_unless(ncclCommDestroy(comm_));
+    for (cudaEvent_t event : {computed_, summed_}) cudaEventDestroy(event);
     cudaStreamDestroy(queue_.stream);
   }
 
   void start(void* data, std::int64_t count, DType dtype, DType wire) override {
+    joined_ = false;
     if (wire == dtype) {
       follow_compute();
       return all_reduce(data, count, dtype == DType::f32 ? ncclFloat32 : ncclFloat64);
@@ -62,10 +65,20 @@ class NcclSum : public DeviceSum {
     widen(queue_, count, half, values);
   }
 
+  /// What travelled is free for what is queued after it.
+  void join() override {
+    if (joined_) return;
+    cuda_check(cudaEventRecord(summed_, queue_.stream), kWhere);
+    cuda_check(cudaStreamWaitEvent(compute_, summed_, 0), kWhere);
+    halves_.clear();
+    joined_ = true;
+  }
+
   void wait() override {
+    join();
     guarded([&] {
       for (;;) {
-        const cudaError_t state = cudaStreamQuery(queue_.stream);
+        const cudaError_t state = cudaStreamQuery(compute_);
         ncclResult_t meanwhile = ncclSuccess;
         check_nccl(ncclCommGetAsyncError(comm_, &meanwhile), comm_, kWhere);
         check_nccl(meanwhile, comm_, kWhere);
@@ -75,7 +88,6 @@ class NcclSum : public DeviceSum {
         std::this_thread::yield();
       }
     });
-    halves_.clear();
   }
 
  private:
@@ -94,20 +106,32 @@ class NcclSum : public DeviceSum {
 
   template <class F>
   void guarded(F&& f) {
+    check(!aborting_.joinable(), kWhere, "NCCL has failed before");
     try {
       f();
     } catch (...) {
-      failed_ = true;
+      abort();
       throw;
     }
   }
 
+  /// The others may never come. Sums that wait for them on the device are ended, so that what waits for the
+  /// device, as its memory's release does, goes on. NCCL itself comes back once no graph holds sums.
+  void abort() {
+    aborting_ = std::thread([comm = comm_] { warn_unless(ncclCommAbort(comm)); });
+  }
+
+  static void warn_unless(ncclResult_t ended) {
+    if (ended != ncclSuccess) warn("NCCL's communicator could not be ended: {}", ncclGetLastError(nullptr));
+  }
+
   ncclComm_t comm_ = nullptr;
   cudaStream_t compute_ = nullptr;
-  CudaQueue queue_;              // of the sums
-  std::vector<Storage> halves_;  // what travels of the sums that are not waited for
-  cudaEvent_t computed_ = nullptr;
-  bool failed_ = false;
+  CudaQueue queue_;                                    // of the sums
+  std::vector<Storage> halves_;                        // what travels of the sums that are not joined
+  cudaEvent_t computed_ = nullptr, summed_ = nullptr;  // behind what each queue has
+  bool joined_ = true;
+  std::thread aborting_;  // after an error
 };
 
 }  // namespace

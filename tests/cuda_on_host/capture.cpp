@@ -11,10 +11,10 @@
 #include "tests/cuda_on_host/streams.h"
 
 struct CUgraph_st {
-  std::shared_ptr<const cuda_on_host::Capture> capture;
+  std::shared_ptr<const cuda_on_host::Recording> recording;
 };
 struct CUgraphExec_st {
-  std::shared_ptr<const cuda_on_host::Capture> capture;
+  std::shared_ptr<const cuda_on_host::Recording> recording;
 };
 
 namespace cuda_on_host {
@@ -50,52 +50,65 @@ cudaError_t destroy(std::set<Handle>& all, Handle handle) {
 
 }  // namespace
 
+cudaError_t Capture::check_whole() const {
+  std::lock_guard lock(spoiling_);
+  if (spoilt_.empty()) return cudaSuccess;
+  return error(cudaErrorStreamCaptureInvalidated, "the capture is void: {}", spoilt_);
+}
+
 cudaError_t Capture::add(std::size_t lane, std::function<cudaError_t()> work) {
-  if (!spoilt_.empty()) return error(cudaErrorStreamCaptureInvalidated, "the capture is void: {}", spoilt_);
-  lanes_[lane].push_back({std::move(work)});
+  if (const cudaError_t e = check_whole(); e != cudaSuccess) return e;
+  made_.lanes[lane].push_back({std::move(work)});
   return cudaSuccess;
 }
 cudaError_t Capture::add_wait(std::size_t lane, std::size_t other, std::size_t count) {
-  if (!spoilt_.empty()) return error(cudaErrorStreamCaptureInvalidated, "the capture is void: {}", spoilt_);
-  lanes_[lane].push_back({nullptr, other, count});
+  if (const cudaError_t e = check_whole(); e != cudaSuccess) return e;
+  made_.lanes[lane].push_back({nullptr, other, count});
   return cudaSuccess;
 }
 
 void Capture::spoil(std::string why) {
+  std::lock_guard lock(spoiling_);
   if (spoilt_.empty()) spoilt_ = std::move(why);
 }
 
-cudaError_t Capture::finish() {
+cudaError_t Capture::finish(Recording& made) {
   ended_ = true;
-  if (!spoilt_.empty()) return error(cudaErrorStreamCaptureInvalidated, "the capture is void: {}", spoilt_);
-  std::vector<std::size_t> joined(lanes_.size());  // what the end of lane 0 comes after
-  joined[0] = lanes_[0].size();
+  made = std::move(made_);
+  if (const cudaError_t e = check_whole(); e != cudaSuccess) return e;
+  const std::vector<std::size_t> joined = made.joined();
+  for (std::size_t lane = 0; lane < joined.size(); ++lane)
+    if (const std::size_t all = made.lanes[lane].size(); joined[lane] < all)
+      return error(cudaErrorStreamCaptureUnjoined, "{} pieces of work of another stream are not waited for",
+                   all - joined[lane]);
+  return cudaSuccess;
+}
+
+std::vector<std::size_t> Recording::joined() const {
+  std::vector<std::size_t> joined(lanes.size());
+  joined[0] = lanes[0].size();
   for (bool more = true; std::exchange(more, false);)
-    for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane)
       for (std::size_t i = 0; i < joined[lane]; ++i) {
-        const Node& node = lanes_[lane][i];
+        const Node& node = lanes[lane][i];
         if (node.work || joined[node.other] >= node.count) continue;
         joined[node.other] = node.count;
         more = true;
       }
-  for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
-    if (joined[lane] < lanes_[lane].size())
-      return error(cudaErrorStreamCaptureUnjoined, "{} pieces of work of another stream are not waited for",
-                   lanes_[lane].size() - joined[lane]);
-  return cudaSuccess;
+  return joined;
 }
 
-cudaError_t Capture::run(std::size_t lane, std::size_t until, std::vector<std::size_t>& done) const {
+cudaError_t Recording::run(std::size_t lane, std::size_t until, std::vector<std::size_t>& done) const {
   while (done[lane] < until) {
-    const Node& node = lanes_[lane][done[lane]++];
+    const Node& node = lanes[lane][done[lane]++];
     const cudaError_t e = node.work ? node.work() : run(node.other, node.count, done);
     if (e != cudaSuccess) return e;
   }
   return cudaSuccess;
 }
-cudaError_t Capture::run() const {
-  std::vector<std::size_t> done(lanes_.size());
-  return run(0, lanes_[0].size(), done);
+cudaError_t Recording::run() const {
+  std::vector<std::size_t> done(lanes.size());
+  return run(0, lanes[0].size(), done);
 }
 
 void begin_capture(const std::shared_ptr<Capture>& capture) {
@@ -126,11 +139,13 @@ cudaError_t check_allowed(const char* call) {
   return error(cudaErrorStreamCaptureUnsupported, "{} is not allowed while a stream is captured", call);
 }
 
-cudaGraph_t make_graph(std::shared_ptr<const Capture> capture) {
+cudaGraph_t make_graph(Recording recording) {
   std::lock_guard lock(registry().mutex);
   static const int at_exit = std::atexit(look_for_leaks);
   if (at_exit != 0) std::abort();  // leaks at exit would go unseen
-  return *registry().graphs.insert(new CUgraph_st{std::move(capture)}).first;
+  return *registry()
+              .graphs.insert(new CUgraph_st{std::make_shared<const Recording>(std::move(recording))})
+              .first;
 }
 
 }  // namespace cuda_on_host
@@ -146,17 +161,17 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   if (flags != 0) return error(cudaErrorInvalidValue, "flags {}", flags);
   std::lock_guard lock(registry().mutex);
   if (!registry().graphs.contains(graph)) return error(cudaErrorInvalidValue, "no such graph");
-  registry().executables.insert(*executable = new CUgraphExec_st{graph->capture});
+  registry().executables.insert(*executable = new CUgraphExec_st{graph->recording});
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  std::shared_ptr<const Capture> capture;
+  std::shared_ptr<const Recording> recording;
   {
     std::lock_guard lock(registry().mutex);
     if (!registry().executables.contains(executable)) return error(cudaErrorInvalidValue, "no such graph");
-    capture = executable->capture;
+    recording = executable->recording;
   }
-  return enqueue(stream, [capture] { return capture->run(); });
+  return enqueue(stream, [recording] { return recording->run(); });
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return destroy(registry().graphs, graph);

@@ -33,6 +33,7 @@ constexpr std::chrono::seconds kPatience{60};
 /// What a rank is about to sum.
 struct Call {
   std::uint64_t count, type;
+  std::uint64_t recorded;  // its number among the sums of graphs, from 1 on; 0: it is of none
   bool operator==(const Call&) const = default;
 };
 struct Slot {
@@ -64,6 +65,8 @@ struct ncclComm {
   cuda_on_host::Region* region;
   std::atomic<int> pending = 0;
   std::atomic<ncclResult_t> error = ncclSuccess;
+  std::uint64_t recorded = 0;                           // sums
+  std::shared_ptr<int> held = std::make_shared<int>();  // by what was recorded of it too
 };
 
 namespace cuda_on_host {
@@ -163,6 +166,12 @@ ncclResult_t check_calls(const ncclComm& comm) {
   for (int r = 0; r < comm.ranks; ++r) {
     const Call theirs = comm.region->slots[r].call;
     if (theirs == mine) continue;
+    if (theirs.recorded != mine.recorded)
+      return refuse(
+          ncclInvalidUsage,
+          "rank {} makes sum {} of graphs, rank {} {} (0: of none): what one rank records or repeats "
+          "all must",
+          comm.rank, mine.recorded, r, theirs.recorded);
     return refuse(ncclInvalidArgument, "rank {} sums {} elements of type {}, rank {} sums {} of type {}",
                   comm.rank, mine.count, mine.type, r, theirs.count, theirs.type);
   }
@@ -170,12 +179,12 @@ ncclResult_t check_calls(const ncclComm& comm) {
 }
 
 ncclResult_t all_reduce(const ncclComm& comm, const std::byte* from, std::byte* to, std::size_t count,
-                        ncclDataType_t type) {
+                        ncclDataType_t type, std::uint64_t recorded) {
   const std::size_t bytes = count * size_of(type);
   if (device_of(from, bytes) != comm.device || device_of(to, bytes) != comm.device)
     return refuse(ncclInvalidArgument, "the memory was freed before the sum was done");
   Slot& mine = comm.region->slots[comm.rank];
-  mine.call = {count, static_cast<std::uint64_t>(type)};
+  mine.call = {count, static_cast<std::uint64_t>(type), recorded};
   for (std::size_t at = 0; at < bytes; at += kPiece) {
     const std::size_t n = std::min(kPiece, bytes - at);
     std::memcpy(mine.data, from + at, n);
@@ -204,6 +213,10 @@ ncclResult_t check_arguments(const void* from, const void* to, std::size_t bytes
   if (f != t && t < f + bytes && f < t + bytes)
     return refuse(ncclInvalidArgument, "the sums overlap what is summed");
   return ncclSuccess;
+}
+
+bool in_graphs(const ncclComm& comm) {
+  return comm.held.use_count() > 1;
 }
 
 ncclResult_t leave(ncclComm_t comm) {
@@ -269,11 +282,19 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm->pending > 0)
     return refuse(ncclInvalidUsage, "{} sums are not done: wait for their stream first",
                   comm->pending.load());
+  if (in_graphs(*comm))
+    return refuse(ncclInvalidUsage, "graphs hold sums of it: NCCL would wait for their end");
   return leave(comm);
 }
+/// Like NCCL's it comes back once no graph holds sums.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (!is_live(comm)) return refuse(ncclInvalidArgument, "no such communicator");
   comm->region->aborted = true;
+  for (const auto start = std::chrono::steady_clock::now(); in_graphs(*comm);) {
+    if (std::chrono::steady_clock::now() - start > kPatience)
+      return refuse(ncclSystemError, "graphs hold sums of it for ever");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   return leave(comm);
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
@@ -294,12 +315,13 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
   if (comm->device != current_device())
     return refuse(ncclInvalidUsage, "the communicator is of device {}, the current one is {}", comm->device,
                   current_device());
-  const bool counts = !is_captured(stream);  // what is recorded is not under way
+  const std::uint64_t recorded = is_captured(stream) ? ++comm->recorded : 0;
+  const bool counts = recorded == 0;  // what is recorded is not under way
   if (counts) ++comm->pending;
-  const cudaError_t queued = enqueue(stream, [=] {
+  const cudaError_t queued = enqueue(stream, [=, held = counts ? nullptr : comm->held] {
     if (!is_live(comm)) return error(cudaErrorLaunchFailure, "ncclAllReduce: its communicator is gone");
-    const ncclResult_t e =
-        all_reduce(*comm, static_cast<const std::byte*>(from), static_cast<std::byte*>(to), count, type);
+    const ncclResult_t e = all_reduce(*comm, static_cast<const std::byte*>(from), static_cast<std::byte*>(to),
+                                      count, type, recorded);
     if (counts) --comm->pending;
     if (e == ncclSuccess) return cudaSuccess;
     comm->error = e;

@@ -285,7 +285,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   for (const auto& [unused, s] : registry().streams)
     if (s->seat.capture == seat.capture) s->seat = {};
   end_capture(seat.capture);
-  const cudaError_t e = seat.capture->finish();
-  if (e == cudaSuccess) *graph = make_graph(seat.capture);
+  Recording made;
+  const cudaError_t e = seat.capture->finish(made);
+  if (e == cudaSuccess) *graph = make_graph(std::move(made));
   return e;
 }

@@ -6,10 +6,12 @@
 
 #include "autograd/ops.h"
 #include "autograd/reducer.h"
+#include "runtime/arena.h"
 #include "runtime/config.h"
 #include "runtime/device_sum.h"
 #include "runtime/error.h"
 #include "runtime/flavour.h"
+#include "runtime/graph.h"
 #include "tests/mpi/ranks.h"
 
 namespace ssn {
@@ -108,6 +110,96 @@ TEST_F(DeviceSums, HaveTheSameBitsOnAllRanksEveryTime) {
   }
 }
 
+/// Sums that are recorded, and what is queued around them.
+struct RecordedParts {
+  static constexpr std::int64_t kParts = 4;
+
+  /// Sums `given` over the ranks in `kParts` parts; `twice` is twice that. `beside` is 3, from memory that
+  /// what travelled may not have had before it was joined.
+  void queue() const {
+    const std::int64_t n = x.size() / kParts;
+    std::vector<Tensor> others;
+    for (std::int64_t part = 0; part < kParts; ++part) {
+      const Tensor sum = x.slice(part * n, Shape{n});
+      sum.copy_from(given.slice(part * n, Shape{n}));
+      test_comm().start_sum(sum);
+      others.push_back(Tensor::full(beside.shape(), 3, DType::f32, Device::cuda));
+    }
+    test_comm().join_sums();
+    twice.copy_from(add(Var::constant(x), Var::constant(x)).value());
+    beside.copy_from(others.front());
+  }
+
+  explicit RecordedParts(std::int64_t n)
+      : given(Tensor::zeros({n}, DType::f32, Device::cuda)),
+        x(given.clone()),
+        twice(given.clone()),
+        beside(Tensor::zeros({n / kParts / 2}, DType::f32, Device::cuda)) {}
+  Tensor given, x, twice, beside;
+};
+
+/// Whether sums can be a part of what is recorded.
+bool records_sums() {
+  if constexpr (build::has_cuda) return can_record() && test_comm().sums_on(Device::cuda);
+  return false;
+}
+
+TEST_F(DeviceSums, AreRepeatedWithTheWorkAroundThem) {
+  if (!records_sums()) GTEST_SKIP() << "nothing is recorded";
+  if constexpr (build::has_cuda) {
+    Comm& comm = test_comm();
+    constexpr std::int64_t n = 40000;
+    const auto value = [](std::int64_t i, int rank, int round) {
+      return static_cast<float>((i + round * 5 + rank) % 9 - 4);  // bf16 holds these, and their sums
+    };
+    for (const DType wire : {DType::f32, DType::bf16}) {
+      if (!comm.set_wire(wire) && wire == DType::bf16) continue;
+      const RecordedParts parts(n);
+      comm.wait(comm.start_sum(parts.x));  // NCCL is started
+      const Arena arena(Device::cuda);
+      std::unique_ptr<Graph> graph;
+      const Traffic before = comm.traffic().sum;
+      const Traffic recorded = comm.record_sums([&] {
+        const Arena::Use use(arena);
+        graph = record([&] { parts.queue(); });
+      });
+      EXPECT_EQ(comm.traffic().sum.bytes, before.bytes) << "nothing was done";
+      EXPECT_EQ(recorded.bytes, comm.size() > 1 ? comm.payload(n, DType::f32) : 0);
+      for (int round = 0; round < 3; ++round) {
+        const Tensor given = Tensor::empty({n}, DType::f32);
+        for (std::int64_t i = 0; i < n; ++i) given.data<float>()[i] = value(i, comm.rank(), round);
+        parts.given.copy_from(given.to(Device::cuda));
+        graph->replay();
+        comm.repeat_sums(recorded);
+        comm.wait_all();
+        const Tensor found = parts.twice.to(Device::cpu), beside = parts.beside.to(Device::cpu);
+        for (std::int64_t i = 0; i < n; ++i) {
+          float want = 0;
+          for (int r = 0; r < comm.size(); ++r) want += value(i, r, round);
+          ASSERT_EQ(found.data<float>()[i], 2 * want) << i << " in round " << round;
+        }
+        for (const float v : beside.span<float>()) ASSERT_EQ(v, 3) << round;
+      }
+      EXPECT_EQ(comm.traffic().sum.bytes, before.bytes + 3 * recorded.bytes);
+      EXPECT_EQ(comm.traffic().sum.calls, before.calls + 3 * recorded.calls);
+    }
+    comm.set_wire(DType::f32);
+  }
+}
+
+/// Every rank finds it out by itself, and sums go on afterwards.
+TEST_F(DeviceSums, AreRefusedInARecordingThatDoesNotJoinThem) {
+  Comm& comm = test_comm();
+  if (!records_sums() || comm.size() == 1) GTEST_SKIP() << "nothing is recorded, or nothing summed";
+  if constexpr (build::has_cuda) {
+    const Tensor t = values<float>(1000, 1).to(Device::cuda), x = t.clone();
+    comm.wait(comm.start_sum(x));
+    EXPECT_THROW(comm.record_sums([&] { record([&] { comm.start_sum(x); }); }), Error);
+    comm.wait(comm.start_sum(t));
+    EXPECT_EQ(first_wrong<float>(t, 1), -1);
+  }
+}
+
 TEST_F(DeviceSums, SayWhatTheyAre) {
   Comm& comm = test_comm();
   const bool nccl = comm.size() > 1 && comm.sums_on(Device::cuda);
@@ -165,6 +257,45 @@ TEST_F(DeviceSums, OfOneRankByNccl) {
     sum->start(narrow.raw(), narrow.size(), DType::f32, DType::bf16);
     sum->wait();
     for (const float v : narrow.to(Device::cpu).span<float>()) ASSERT_EQ(v, 1 + 2.0f / 256);
+    const Arena arena(Device::cuda);
+    const auto graph = record([&] {
+      const Arena::Use use(arena);
+      t.fill(3);
+      sum->start(t.raw(), t.size(), DType::f32, DType::f32);
+      sum->join();
+      t.fill(5);
+      sum->start(narrow.raw(), narrow.size(), DType::f32, DType::bf16);
+      sum->join();
+    });
+    EXPECT_EQ(first_wrong<float>(t, 1), -1) << "nothing is done while it is recorded";
+    graph->replay();
+    sum->wait();
+    for (const float v : t.to(Device::cpu).span<float>()) ASSERT_EQ(v, 5);
+  }
+}
+
+/// NCCL fails where one rank repeats a sum and the others queue theirs, and is ended though a graph holds it.
+TEST_F(DeviceSums, EndAfterAnErrorOfNccl) {
+  if (!build::cuda_on_host || !records_sums() || test_comm().size() == 1)
+    GTEST_SKIP() << "only the double of NCCL finds this out";
+  if constexpr (build::has_nccl) {
+    const std::unique_ptr<DeviceSum> sum = make_nccl_sum(test_comm());
+    const Tensor x = Tensor::zeros({1000}, DType::f32, Device::cuda);
+    const auto start = [&] { sum->start(x.raw(), x.size(), DType::f32, DType::f32); };
+    const auto graph = record([&] {
+      start();
+      sum->join();
+    });
+    const auto differ = [&] {
+      if (test_comm().rank() == 0)
+        graph->replay();
+      else
+        start();
+      sum->wait();
+    };
+    EXPECT_THROW(differ(), Error);
+    EXPECT_THROW(sum->wait(), Error);
+    EXPECT_THROW(start(), Error);
   }
 }
 

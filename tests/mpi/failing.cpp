@@ -8,7 +8,9 @@
 
 #include "runtime/binding.h"
 #include "runtime/comm.h"
+#include "runtime/config.h"
 #include "runtime/error.h"
+#include "runtime/graph.h"
 #include "runtime/liveness.h"
 #include "runtime/trace.h"
 
@@ -42,6 +44,25 @@ void be_late(Comm& comm, std::string_view way) {
   }
 }
 
+/// On GPUs: all ranks but one repeat a sum that was recorded.
+void repeat_sums(Comm& comm) {
+  if constexpr (build::has_cuda) {
+    comm.use_device(Device::cuda);
+    const Tensor x = Tensor::zeros({1000}, DType::f32, Device::cuda);
+    comm.wait(comm.start_sum(x));
+    const auto graph = record([&] {
+      comm.start_sum(x);
+      comm.join_sums();
+    });
+    comm.set_timeout(2);
+    for (int i = 0; i < 3; ++i) {
+      if (i == 2 && comm.rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
+      graph->replay();
+      comm.wait_all();
+    }
+  }
+}
+
 int body(Comm& comm, std::string_view way) {
   const Storage storage = comm.allocate(4000);
   const std::span data(static_cast<float*>(storage.data()), 1000);
@@ -51,6 +72,7 @@ int body(Comm& comm, std::string_view way) {
   if (way == "usage on all") fail_usage("budget", "it is {}", -1);
   if (way == "error on all") fail("read", "no such file");
   if (way == "differently") fail("read", "file {} is missing", comm.rank() % 2);
+  if (way == "one repeats no sum") repeat_sums(comm);
   be_late(comm, way);
   if (way == "one while others sum" && comm.rank() == 1) throw std::runtime_error("out of luck");
   if (way == "one before the end" && comm.rank() == 2) fail("write", "the disk is full");

@@ -206,8 +206,8 @@ void add_machine_options(Options& options, TrainConfig& c) {
           "and less of the processor's time",
           {"on", "off"})
       .add("overlap", c.overlap, "WHEN",
-           "sum the gradient over the ranks while backward goes on (where MPI does it: on several nodes), or "
-           "after it",
+           "sum the gradient over the ranks while backward goes on (where NCCL does it, or MPI on several "
+           "nodes), or after it",
            {"on", "off"})
       .add("bucket", c.bucket, "KIB", "complete gradient that is gathered before its sum starts",
            between(1, 1 << 22))

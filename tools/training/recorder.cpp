@@ -30,18 +30,18 @@ bool same_shapes(const Batch& a, const Batch& b) {
 
 }  // namespace
 
-std::string unrecorded_because(const TrainConfig& config, int ranks) {
-  if (ranks > 1 && config.overlap == "on")
-    return "the sums over the ranks go on beside backward (--overlap off has them follow it)";
+std::string unrecorded_because(const TrainConfig& config, bool sums_there) {
   if (config.shards > 0) return "with --shards the processor adds the running statistics";
+  if (!sums_there) return "the sums over the ranks go through the processors' memory (SSN_SUM, or no NCCL)";
   if constexpr (build::has_cuda) {
     if (!can_record()) return "SSN_SYNC=1 has each operation waited for";
   }
   return "";
 }
 
-Recorder::Recorder(std::int64_t parts)
-    : arena_(Device::cuda),
+Recorder::Recorder(Comm& comm, std::int64_t parts)
+    : comm_(comm),
+      arena_(Device::cuda),
       step_(Tensor::zeros({1}, DType::i64, Device::cuda)),
       parts_(static_cast<std::size_t>(parts)) {}
 
@@ -50,28 +50,34 @@ void Recorder::begin_step(std::int64_t step) {
   replaying_ = true;
 }
 
-Given Recorder::part(std::int64_t number, const Batch& batch,
-                     const std::function<Given(const Batch&)>& work) {
-  Part& part = parts_[static_cast<std::size_t>(number)];
-  const Arena::Use use(arena_);
+void Recorder::prepare(std::int64_t number, const Batch& batch) {
+  Part& part = at(number);
   const bool fits = same_shapes(part.inputs, batch);
   if (!part.graph) {
     part.seen = fits ? part.seen + 1 : 0;
     if (!fits) part.inputs = batch;
   }
   replaying_ = replaying_ && fits && (part.graph || part.seen >= kWarmUp);
+  if (is_last(number) && comm_.size() > 1) replaying_ = comm_.agree(!replaying_) == 0;
+}
+
+Given Recorder::part(std::int64_t number, const Batch& batch,
+                     const std::function<Given(const Batch&)>& work) {
+  Part& part = at(number);
+  const Arena::Use use(arena_);
   if (!replaying_) return work(batch);
   if (!part.graph) {
     const Span span("record");
     for (const auto field : fields())
       if (batch.*field) part.inputs.*field = (batch.*field).clone();
-    part.graph = recorded([&] { part.given = work(part.inputs); });
+    part.sums = comm_.record_sums([&] { part.graph = recorded([&] { part.given = work(part.inputs); }); });
   }
   const Span span("replay");
   for (const auto field : fields())
     if (batch.*field) (part.inputs.*field).copy_from(batch.*field);
   part.graph->replay();
-  if (number + 1 == std::ssize(parts_)) ++replayed_;
+  comm_.repeat_sums(part.sums);
+  if (is_last(number)) ++replayed_;
   return part.given;
 }
 

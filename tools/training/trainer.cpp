@@ -62,10 +62,11 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
   if (config_.ema > 0) average_.emplace(config_.ema, model.parameters);
   if (config_.shards > 0) shards_.emplace(comm, model.parameters, parts_);
   const Device device = model.parameters.device();
-  if (records_steps(config_, device, comm.size()))
-    recorder_.emplace(parts_);
+  const bool sums_there = comm.sums_on(device);
+  if (records_steps(config_, device, sums_there))
+    recorder_.emplace(comm, parts_);
   else if (device == Device::cuda && config_.graph == "on")
-    info("steps are not recorded and repeated (--graph): {}", unrecorded_because(config_, comm.size()));
+    info("steps are not recorded and repeated (--graph): {}", unrecorded_because(config_, sums_there));
   epoch_metrics_.resize(static_cast<std::size_t>(measured_parts()));
   model_.weights.on_complete(
       [this](const Completion& c) {
@@ -113,7 +114,7 @@ Given Trainer::queue_part(std::int64_t part, const Batch& batch) {
   if (shards_) shards_->begin();
   Given given = accumulate(batch);
   if (shards_) shards_->end();
-  if (last && sums_in_part()) reducer_.finish();
+  if (last) reducer_.queue_rest();
   return given;
 }
 
@@ -145,6 +146,7 @@ Trainer::Step Trainer::step(Feed& batches) {
       return batches.next();
     }();
     check(batch.has_value(), "train", "the data ended before the run");
+    if (recorder_) recorder_->prepare(part, *batch);
     const auto start = Clock::now();
     const auto work = [&](const Batch& inputs) { return queue_part(part, inputs); };
     given.push_back(recorder_ ? recorder_->part(part, *batch, work) : work(*batch));
@@ -152,7 +154,7 @@ Trainer::Step Trainer::step(Feed& batches) {
     labels += batch->size();
     batches.start_next();
   }
-  if (!sums_in_part()) reducer_.finish();
+  reducer_.wait();
   const std::optional<std::int64_t> element = reducer_.not_finite();
   if (shards_) shards_->finish();
   const double loss_sum = read(given);

@@ -72,8 +72,11 @@ class Trainer {
   /// Trains for so many steps and does nothing else, for measuring: the mean loss of each, over this rank's
   /// samples.
   std::vector<double> run_steps(std::int64_t count);
-  /// Whether from now on steps do all but sum the gradient over the ranks: for measuring.
-  void set_silent(bool on) { reducer_.set_silent(on); }
+  /// Whether from now on steps do all but sum the gradient over the ranks: for measuring, without recording.
+  void set_silent(bool on) {
+    check(!recorder_, "train", "a step that is repeated has its sums in it: --graph off");
+    reducer_.set_silent(on);
+  }
   /// Steps so far that were recorded before and repeated (--graph).
   std::int64_t replayed_steps() const { return recorder_ ? recorder_->replayed() : 0; }
   /// Something that is told when a group's gradient, or a part of it, is complete.
@@ -96,10 +99,8 @@ class Trainer {
   PrefetchOptions from_here() const;
   /// Forward and backward of one of the rank's parts. Nothing here waits for the device.
   Given accumulate(const Batch& batch);
-  /// Queues part `part` of a step.
+  /// Queues part `part` of a step, the last one with its sums over the ranks.
   Given queue_part(std::int64_t part, const Batch& batch);
-  /// Whether what follows backward is recorded with it. Of several ranks' sums the processor is told.
-  bool sums_in_part() const { return recorder_ && comm_.size() == 1; }
   /// Adds what each part gave to the metrics; returns the sum of its samples' losses.
   double read(const std::vector<Given>& parts);
   /// Parts of a rank that are measured on their own.

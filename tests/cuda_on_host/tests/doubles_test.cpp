@@ -6,6 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -203,6 +207,93 @@ TEST(NcclRanks, AreToldThatTheyDiffer) {
                                  ncclSum, comm, nullptr));
   });
   for (const std::string& text : texts) expect_part("of type 7", text);
+}
+
+void set(const Word& x, float value) {
+  cudaMemcpy(x.at, &value, sizeof value, cudaMemcpyHostToDevice);
+}
+float float_in(const Word& x) {
+  return std::bit_cast<float>(x.value());
+}
+
+/// A graph of a sum on a second stream, which events fork from the captured one and join to it.
+struct RecordedSum {
+  cudaGraphExec_t handle = nullptr;
+  cudaError_t end = cudaSuccess;  // of the capture
+
+  RecordedSum(ncclComm_t comm, const Word& x, bool joins = true) {
+    const Stream a, b;
+    const Event forked, joined;
+    cudaGraph_t graph = nullptr;
+    cudaStreamBeginCapture(a.handle, cudaStreamCaptureModeThreadLocal);
+    cudaEventRecord(forked.handle, a.handle);
+    cudaStreamWaitEvent(b.handle, forked.handle);
+    EXPECT_EQ(ncclAllReduce(x.at, x.at, 1, ncclFloat32, ncclSum, comm, b.handle), ncclSuccess);
+    cudaEventRecord(joined.handle, b.handle);
+    if (joins) cudaStreamWaitEvent(a.handle, joined.handle);
+    end = cudaStreamEndCapture(a.handle, &graph);
+    if (end != cudaSuccess) return;
+    cudaGraphInstantiate(&handle, graph, 0);
+    cudaGraphDestroy(graph);
+  }
+  RecordedSum(const RecordedSum&) = delete;
+  ~RecordedSum() { drop(); }
+  void drop() {
+    if (handle) cudaGraphExecDestroy(handle);
+    handle = nullptr;
+  }
+};
+
+TEST(NcclRanks, RepeatWhatTheyRecorded) {
+  const auto texts = two_ranks({0, 1}, [](ncclComm_t comm, int rank) {
+    const Word x;
+    set(x, static_cast<float>(rank + 1));
+    const RecordedSum sum(comm, x);
+    std::string text = float_in(x) == static_cast<float>(rank + 1) ? "" : "done while it was recorded";
+    for (const float want : {3.0F, 6.0F}) {
+      if (cudaGraphLaunch(sum.handle, nullptr) != cudaSuccess) text += "refused";
+      if (float_in(x) != want) text += "wrong";
+    }
+    return text;
+  });
+  EXPECT_EQ(texts, (std::vector<std::string>{"", ""}));
+}
+
+TEST(NcclRanks, RepeatAndQueueTogether) {
+  const auto texts = two_ranks({0, 1}, [](ncclComm_t comm, int rank) {
+    const Word x;
+    const RecordedSum sum(comm, x);
+    if (rank == 1) return text_of(ncclAllReduce(x.at, x.at, 1, ncclFloat32, ncclSum, comm, nullptr));
+    return std::string(cudaGetErrorString(cudaGraphLaunch(sum.handle, nullptr)));
+  });
+  for (const std::string& text : texts) expect_part("what one rank records or repeats all must", text);
+  cudaGetLastError();
+}
+
+TEST_F(Nccl, MustBeJoinedToWhatIsRecorded) {
+  const RecordedSum sum(comm_, x_, false);
+  EXPECT_EQ(sum.end, cudaErrorStreamCaptureUnjoined);
+  EXPECT_EQ(refusal(x_.at, x_.at, 1), "") << "it goes on without";
+  cudaGetLastError();
+}
+
+TEST_F(Nccl, EndsAfterTheGraphsThatHoldItsSums) {
+  RecordedSum sum(comm_, x_);
+  expect_part("graphs hold sums", text_of(ncclCommDestroy(comm_)));
+  ncclUniqueId id;
+  ncclComm_t other = nullptr;
+  ncclGetUniqueId(&id);
+  ASSERT_EQ(ncclCommInitRank(&other, 1, id, 0), ncclSuccess);
+  std::optional<RecordedSum> others(std::in_place, other, x_);
+  std::atomic<bool> back = false;
+  std::thread aborts([&] {
+    EXPECT_EQ(ncclCommAbort(other), ncclSuccess);
+    back = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(back);
+  others.reset();
+  aborts.join();
 }
 
 TEST(NcclRanks, MustHaveTheirOwnDevices) {
