@@ -9,9 +9,9 @@ namespace ssn {
 
 /// Reference-counted bytes of one device, aligned to 256, taken from that device's caching pool and given
 /// back to it with the last reference. Contents are undefined (NaN patterns where build::exact_allocation).
-/// A GPU's pool is ordered by cuda_queue()'s stream: what is given back while queued work still uses it serves
-/// only what is queued later. Work on another stream keeps its storages until that queue was made to wait for
-/// it. Thread-safe.
+/// A GPU's pool is ordered by cuda_queue()'s stream: what is given back while queued work still uses it
+/// serves only what is queued later. Work on another stream keeps its storages until that queue was made to
+/// wait for it. Thread-safe.
 class Storage {
  public:
   Storage() = default;

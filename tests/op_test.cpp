@@ -221,8 +221,8 @@ std::vector<OpCase> all_cases() {
   std::vector<OpCase> all;
   for (const auto& cases :
        {math_cases(), shape_cases(), norm_cases(), pool_cases(), loss_cases(), conv_cases(), matmul_cases(),
-         generate_cases(), generated_linear_cases(), resize_cases(), scale_cases(), dropout_cases(),
-         optimizer_cases(), layer_norm_cases(), embedding_cases(), attention_cases(), augment_cases()})
+        generate_cases(), generated_linear_cases(), resize_cases(), scale_cases(), dropout_cases(),
+        optimizer_cases(), layer_norm_cases(), embedding_cases(), attention_cases(), augment_cases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

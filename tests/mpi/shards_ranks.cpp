@@ -61,10 +61,9 @@ TEST(Shards, DenseAndSharedAreTheSameOnAnyNumberOfRanks) {
 
 TEST(Shards, WhateverElseAStepDoes) {
   // Shards of 3 and 4 samples; averages, clipping, a held-out set, several threads.
-  expect_same_bits("uneven",
-                   test::small_run({"--shards", "4", "--batch", "13", "--optimizer", "lamb", "--ema", "0.9",
-                                    "--clip", "0.05", "--validation", "0.2", "--threads", "2",
-                                    "--save-every", "2"}));
+  expect_same_bits("uneven", test::small_run({"--shards", "4", "--batch", "13", "--optimizer", "lamb",
+                                              "--ema", "0.9", "--clip", "0.05", "--validation", "0.2",
+                                              "--threads", "2", "--save-every", "2"}));
   expect_same_bits("eight",
                    test::small_run({"--shards", "8", "--recompute", "all", "--label-smoothing", "0.1"}));
   // Dropout, labels that differ in number, and no running statistics.
