@@ -132,8 +132,9 @@ void Var::add_grad(Tensor g) const {
   if (!n.wants_grad) return;
   const bool fits =
       n.grad ? g.dtype() == n.grad.dtype() : g.dtype() == n.dtype || g.dtype() == wider(n.dtype);
-  check(g.shape() == n.shape && fits, "add_grad", "the gradient is {} {}, the value {} {}", g.shape().text(),
-        name_of(g.dtype()), n.shape.text(), name_of(n.dtype));
+  check(g.shape() == n.shape && fits, "add_grad", "the gradient is {} {}, {} {} {}", g.shape().text(),
+        name_of(g.dtype()), n.grad ? "what is there of it" : "the value", n.shape.text(),
+        name_of(n.grad ? n.grad.dtype() : n.dtype));
   if (!n.grad) {
     n.grad = std::move(g);
   } else {

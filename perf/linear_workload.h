@@ -47,7 +47,12 @@ class LinearWorkload {
     }
   }
   const WeightRule& rule() const { return recipes_[0].rule; }
-  void generated_first(const Var& x) { linear(x, generated_weight(next()), bias_); }
+  /// As a layer does it.
+  void generated_first(const Var& x) {
+    WeightRecipe recipe = next();
+    recipe.format = linear_format(x);
+    linear(x, generated_weight(recipe), bias_);
+  }
   void fused(const Var& x) { generated_linear(x, next(), bias_); }
 
  private:

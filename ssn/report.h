@@ -10,7 +10,9 @@ namespace ssn {
 /// What a plan costs in training, in bytes of 4-byte parameters and weights.
 struct Cost {
   std::int64_t parameters, gradients, optimizer;
-  std::int64_t weights_lean, weights_eager;  // generated weights and their gradients held at most, by policy
+  // Generated weights and their gradients held at most, by policy, on processors: on a GPU convolutions have
+  // copies of what is a stretch of theta here, in cuDNN's order.
+  std::int64_t weights_lean, weights_eager;
   std::int64_t wire;                         // that a rank hands to the sum in a step: 4 · total
 };
 /// `states`: numbers that the optimizer keeps for each parameter (momentum: 1).

@@ -63,10 +63,12 @@ struct SharedWeights::Group {
   std::vector<std::vector<int>> uses;  // the parts that each layer uses
   int pending = 0;                     // declared uses whose gradient has not arrived
   // Eager only.
-  std::uint64_t version = 0;                         // of the values that `weights` were generated from
-  std::vector<std::optional<WeightFormat>> formats;  // of each layer's last use
-  std::vector<Tensor> weights;                       // of the layers that were used
-  std::vector<WeightRecipe> arrived;                 // whose gradients wait, in the order of the tape
+  using Formats = std::vector<std::optional<WeightFormat>>;  // of each layer's last use
+  Formats formats[2];               // without and with a gradient: evaluations have a precision of their own
+  bool kept_with_gradient = false;  // which of them `weights` have
+  std::uint64_t version = 0;        // of the values that `weights` were generated from
+  std::vector<Tensor> weights;      // of the layers that were used
+  std::vector<WeightRecipe> arrived;  // whose gradients wait, in the order of the tape
   std::vector<Tensor> gradients;
 
   void count(int layer, int uses_more) {
@@ -74,7 +76,7 @@ struct SharedWeights::Group {
     for (const int part : uses[layer]) parts[part].pending += uses_more;
   }
   void divide(std::int64_t size, std::int64_t least);
-  void generate_used();
+  void generate_used(bool with_gradient);
 };
 
 /// Cuts the group where the layers that use it change, into parts of at least `least` elements.
@@ -101,13 +103,16 @@ void SharedWeights::Group::divide(std::int64_t size, std::int64_t least) {
 }
 
 /// The weights of all layers whose formats are known, in one call.
-void SharedWeights::Group::generate_used() {
+void SharedWeights::Group::generate_used(bool with_gradient) {
+  weights.assign(recipes.size(), {});  // first, so that their memory is used again
+  kept_with_gradient = with_gradient;
+  const Formats& used = formats[with_gradient];
   std::vector<std::size_t> layers;
   std::vector<WeightRecipe> wanted;
   for (std::size_t layer = 0; layer < recipes.size(); ++layer) {
-    if (!formats[layer]) continue;
+    if (!used[layer]) continue;
     layers.push_back(layer);
-    wanted.push_back(in_format(recipes[layer], *formats[layer]));
+    wanted.push_back(in_format(recipes[layer], *used[layer]));
   }
   if (wanted.empty()) return;
   const std::vector<Tensor> made = generate(wanted);
@@ -151,7 +156,7 @@ void SharedWeights::build() {
   for (int g = 0; g < static_cast<int>(plan_.groups.size()); ++g) {
     auto group = std::make_shared<Group>();
     group->recipes = make_recipes(g);
-    group->formats.resize(group->recipes.size());
+    for (Group::Formats& formats : group->formats) formats.resize(group->recipes.size());
     group->divide(plan_.groups[g].parameters, plan_.groups[g].parameters);
     const std::vector<int>& layers = plan_.groups[g].layers;
     for (std::size_t i = 0; i < layers.size(); ++i) places_[layers[i]] = {g, static_cast<int>(i)};
@@ -263,13 +268,14 @@ Var SharedWeights::linear(int number, const Var& x, const Var& bias) {
 
 Tensor SharedWeights::kept_weight(Place place, const WeightFormat& format) {
   Group& group = *groups_[place.group];
-  if (group.version != parameters_.version()) {
-    group.weights.assign(group.recipes.size(), {});  // first, so that their memory is used again
-    group.generate_used();
+  const bool with_gradient = gradient_follows();
+  const bool others = group.kept_with_gradient != with_gradient && group.formats[0] != group.formats[1];
+  if (group.version != parameters_.version() || others) {
+    group.generate_used(with_gradient);
     group.version = parameters_.version();
   }
   Tensor& weight = group.weights[place.index];
-  std::optional<WeightFormat>& wanted = group.formats[place.index];
+  std::optional<WeightFormat>& wanted = group.formats[with_gradient][place.index];
   if (!weight || wanted != format) {
     weight = {};
     wanted = format;

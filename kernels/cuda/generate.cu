@@ -312,7 +312,7 @@ template <class T>
 __global__ void __launch_bounds__(kChunkThreads)
     write_chunks(std::int64_t group_size, int targets, const Target<T>* target, const Source<T>* source,
                  const T* theta) {
-  __shared__ T sums[kChunk<T>];
+  alignas(16) __shared__ T sums[kChunk<T>];
   int low = 0, high = targets;  // the last target that starts at or before the block
   while (high - low > 1) {
     const int middle = (low + high) / 2;

@@ -235,6 +235,7 @@ __global__ void __launch_bounds__(kThreads, std::is_same_v<T, bf16> ? 2 : 1) mul
     const int mine = k + lane % 4 * kRun;
     Run<W> w[kTiles];
     make_weight<tiled>(p, factors, first_column + lane / 4, mine, w);
+    __syncwarp();  // a tensor core wants its warp together
     sums.add(p, first_row, mine, w);
   }
   sums.store_all(sums_of[warp]);

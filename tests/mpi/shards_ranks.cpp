@@ -1,6 +1,7 @@
 // --shards: a training gives the same bits on any number of ranks.
 #include <gtest/gtest.h>
 
+#include "runtime/trace.h"
 #include "tests/mpi/ranks.h"
 #include "tests/mpi/shared_directory.h"
 #include "tests/training_run.h"
@@ -71,9 +72,14 @@ TEST(Shards, WhateverElseAStepDoes) {
                    {"--quiet", "--model", "bert-1-64", "--data", "synthetic-text", "--length", "8", "--batch",
                     "64", "--epochs", "1", "--budget", "20%", "--optimizer", "adamw", "--shards", "4"});
   // Evaluations that take weights from theta within the product (autograd/fused_linear.h).
+  start_trace();
   expect_same_bits("fused", {"--quiet", "--model", "bert-1-512", "--data", "synthetic-text:4", "--length",
                              "4", "--batch", "16", "--epochs", "1", "--budget", "15%", "--weights", "lean",
                              "--optimizer", "adamw", "--shards", "4"});
+  const Trace trace = stop_trace();
+  EXPECT_TRUE(std::ranges::any_of(trace.events, [](const TraceEvent& event) {
+    return std::string_view(event.name) == "generated_linear";
+  }));
 }
 
 TEST(Shards, ATrainingOfOtherShardsIsAnother) {
