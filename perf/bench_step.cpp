@@ -235,7 +235,7 @@ int run(const Settings& s) {
                                    {"peak_bytes", pool_stats(device).peak},
                                    {"step_ms", times.step},
                                    {"host_ms", times.host},
-                                   {"recorded_step_ms", recorded.step},
+                                   {"traced_step_ms", recorded.step},
                                    {"span_ms", self_times(trace)}};
   fmt::print("{}\n", result.dump());
   return 0;

@@ -35,7 +35,12 @@ SumHandle Comm::start(void* data, std::int64_t count, DType dtype, Device device
 
 Traffic Comm::record_sums(const std::function<void()>& work) {
   const Traffic before = traffic_.sum;
-  work();
+  try {
+    work();
+  } catch (...) {
+    traffic_.sum = before;
+    throw;
+  }
   const Traffic after = std::exchange(traffic_.sum, before);
   return {after.calls - before.calls, after.bytes - before.bytes};
 }

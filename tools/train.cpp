@@ -151,10 +151,11 @@ void check_held_out(const TrainConfig& config, const Split& split) {
               split.rest->size());
 }
 
-RunSize run_size(const Comm& comm, const Dataset& dataset, const Split& split) {
+RunSize run_size(const Comm& comm, const Dataset& dataset, const Split& split, Device device) {
   const std::int64_t held_out = split.held_out ? split.held_out->size() : 0;
   return {.input = dataset.facts.input,
           .ranks = comm.size(),
+          .sums_there = comm.sums_on(device),
           .trained = split.rest->size(),
           .measured = std::max(held_out, dataset.test->size()),
           .saves = true};
@@ -281,7 +282,7 @@ int train(Comm& comm, const Arguments& arguments) {
   const Split split = hold_out(dataset.train, config.validation, static_cast<std::uint64_t>(config.seed));
   check_held_out(config, split);
   check_parts(comm, config, split.rest->size());
-  const RunSize size = run_size(comm, dataset, split);
+  const RunSize size = run_size(comm, dataset, split, device);
   const bool searches = !checkpoint && learns_mapping(config);
   if (!checkpoint) read_mapping_file(comm, config);
   std::optional<Model> model;

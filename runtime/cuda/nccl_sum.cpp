@@ -21,8 +21,10 @@ void check_nccl(ncclResult_t result, ncclComm_t comm, Where where) {
   if (result == ncclSuccess) [[likely]]
     return;
   const std::string_view detail = ncclGetLastError(comm);
-  fail(where, "NCCL failed: {}{}{} (NCCL_DEBUG=INFO tells more)", ncclGetErrorString(result),
-       detail.empty() ? "" : ": ", detail);
+  fail(where,
+       "NCCL failed: {}{}{} (NCCL_DEBUG=INFO tells more; --graph off, if it would not be recorded with a "
+       "step)",
+       ncclGetErrorString(result), detail.empty() ? "" : ": ", detail);
 }
 
 class NcclSum : public DeviceSum {
@@ -51,25 +53,29 @@ class NcclSum : public DeviceSum {
 
   void start(void* data, std::int64_t count, DType dtype, DType wire) override {
     joined_ = false;
-    if (wire == dtype) {
+    guarded([&] {
+      if (wire == dtype) {
+        follow_compute();
+        return all_reduce(data, count, dtype == DType::f32 ? ncclFloat32 : ncclFloat64);
+      }
+      auto* values = static_cast<float*>(data);
+      // First: what was queued for the former user of this memory comes before, too.
+      halves_.push_back(Storage::allocate(Device::cuda, static_cast<std::size_t>(count) * sizeof(bf16)));
+      auto* half = static_cast<bf16*>(halves_.back().data());
       follow_compute();
-      return all_reduce(data, count, dtype == DType::f32 ? ncclFloat32 : ncclFloat64);
-    }
-    auto* values = static_cast<float*>(data);
-    // First: what was queued for the former user of this memory comes before, too.
-    halves_.push_back(Storage::allocate(Device::cuda, static_cast<std::size_t>(count) * sizeof(bf16)));
-    auto* half = static_cast<bf16*>(halves_.back().data());
-    follow_compute();
-    narrow(queue_, count, values, half);
-    all_reduce(half, count, ncclBfloat16);
-    widen(queue_, count, half, values);
+      narrow(queue_, count, values, half);
+      all_reduce(half, count, ncclBfloat16);
+      widen(queue_, count, half, values);
+    });
   }
 
   /// What travelled is free for what is queued after it.
   void join() override {
     if (joined_) return;
-    cuda_check(cudaEventRecord(summed_, queue_.stream), kWhere);
-    cuda_check(cudaStreamWaitEvent(compute_, summed_, 0), kWhere);
+    guarded([&] {
+      cuda_check(cudaEventRecord(summed_, queue_.stream), kWhere);
+      cuda_check(cudaStreamWaitEvent(compute_, summed_, 0), kWhere);
+    });
     halves_.clear();
     joined_ = true;
   }
@@ -99,9 +105,7 @@ class NcclSum : public DeviceSum {
 
   void all_reduce(void* data, std::int64_t count, ncclDataType_t type) {
     const auto n = static_cast<std::size_t>(count);
-    guarded([&] {
-      check_nccl(ncclAllReduce(data, data, n, type, ncclSum, comm_, queue_.stream), comm_, kWhere);
-    });
+    check_nccl(ncclAllReduce(data, data, n, type, ncclSum, comm_, queue_.stream), comm_, kWhere);
   }
 
   template <class F>

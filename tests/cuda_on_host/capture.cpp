@@ -15,6 +15,7 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   std::shared_ptr<const cuda_on_host::Recording> recording;
+  bool early = true;  // of the last repetition: the next does the other streams' work at the other end
 };
 
 namespace cuda_on_host {
@@ -106,9 +107,25 @@ cudaError_t Recording::run(std::size_t lane, std::size_t until, std::vector<std:
   }
   return cudaSuccess;
 }
-cudaError_t Recording::run() const {
+/// What waits for nothing that is to come.
+cudaError_t Recording::run_others(std::vector<std::size_t>& done) const {
+  for (bool more = true; std::exchange(more, false);)
+    for (std::size_t lane = 1; lane < lanes.size(); ++lane) {
+      if (done[lane] == lanes[lane].size()) continue;
+      const Node& node = lanes[lane][done[lane]];
+      if (!node.work && done[node.other] < node.count) continue;
+      if (const cudaError_t e = run(lane, done[lane] + 1, done); e != cudaSuccess) return e;
+      more = true;
+    }
+  return cudaSuccess;
+}
+cudaError_t Recording::run(bool early) const {
   std::vector<std::size_t> done(lanes.size());
-  return run(0, lanes[0].size(), done);
+  for (std::size_t i = 0; i < lanes[0].size(); ++i) {
+    if (const cudaError_t e = early ? run_others(done) : cudaSuccess; e != cudaSuccess) return e;
+    if (const cudaError_t e = run(0, i + 1, done); e != cudaSuccess) return e;
+  }
+  return cudaSuccess;
 }
 
 void begin_capture(const std::shared_ptr<Capture>& capture) {
@@ -166,12 +183,14 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   std::shared_ptr<const Recording> recording;
+  bool early = false;
   {
     std::lock_guard lock(registry().mutex);
     if (!registry().executables.contains(executable)) return error(cudaErrorInvalidValue, "no such graph");
     recording = executable->recording;
+    early = executable->early = !executable->early;
   }
-  return enqueue(stream, [recording] { return recording->run(); });
+  return enqueue(stream, [recording, early] { return recording->run(early); });
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return destroy(registry().graphs, graph);

@@ -18,8 +18,9 @@ class Recording {
     std::function<cudaError_t()> work;  // none: a wait
     std::size_t other = 0, count = 0;   // for so many of another lane
   };
-  /// Does the work, that of other lanes than the first as late as their waits allow. The first error ends it.
-  cudaError_t run() const;
+  /// Does the work, that of other lanes than the first as early or as late as their waits and the first's
+  /// allow. The first error ends it.
+  cudaError_t run(bool early) const;
   /// How many of each lane's the end of the first comes after.
   std::vector<std::size_t> joined() const;
 
@@ -27,6 +28,7 @@ class Recording {
 
  private:
   cudaError_t run(std::size_t lane, std::size_t until, std::vector<std::size_t>& done) const;
+  cudaError_t run_others(std::vector<std::size_t>& done) const;
 };
 
 /// The making of a recording. Its lanes are the streams that take part; lane 0 is the one that began it.

@@ -194,7 +194,9 @@ TEST_F(DeviceSums, AreRefusedInARecordingThatDoesNotJoinThem) {
   if constexpr (build::has_cuda) {
     const Tensor t = values<float>(1000, 1).to(Device::cuda), x = t.clone();
     comm.wait(comm.start_sum(x));
+    const std::int64_t before = comm.traffic().sum.bytes;
     EXPECT_THROW(comm.record_sums([&] { record([&] { comm.start_sum(x); }); }), Error);
+    EXPECT_EQ(comm.traffic().sum.bytes, before);
     comm.wait(comm.start_sum(t));
     EXPECT_EQ(first_wrong<float>(t, 1), -1);
   }

@@ -11,7 +11,6 @@
 #include "autograd/moving_average.h"
 #include "autograd/optimizer.h"
 #include "layers/models/outline.h"
-#include "runtime/config.h"
 #include "runtime/dry_run.h"
 #include "tools/training/shards.h"
 #include "tools/training/task.h"
@@ -159,7 +158,7 @@ std::int64_t training_memory(const TrainConfig& config, const RunSize& size, con
   std::size_t recorded = 0;  // of the steps, where they share nothing with the evaluation
   {
     std::optional<DryRun> arena;
-    if (records_steps(config, device, size.ranks == 1 || build::has_nccl)) {
+    if (records_steps(config, device, size.sums_there)) {
       arena.emplace();
       for (std::int64_t part = 0; part < parts; ++part) prepared.push_back(zeros_for(task, samples));
     }

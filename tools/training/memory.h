@@ -29,6 +29,7 @@ struct RunSize {
   static constexpr std::int64_t kUnknown = INT64_MAX;
   InputShape input = {};
   int ranks = 1;
+  bool sums_there = true;            // what is summed over the ranks stays in the device's memory
   std::int64_t trained = kUnknown;   // samples: fewer than a batch make a smaller one
   std::int64_t measured = kUnknown;  // samples of the largest set that is measured
   bool saves = false;                // checkpoints: rank 0 keeps a copy of what is in them

@@ -20,14 +20,6 @@ std::array<Tensor Batch::*, 5> fields() {
   return {&Batch::images, &Batch::tokens, &Batch::lengths, &Batch::predicted, &Batch::labels};
 }
 
-bool same_shapes(const Batch& a, const Batch& b) {
-  for (const auto field : fields()) {
-    const Tensor &x = a.*field, &y = b.*field;
-    if (bool(x) != bool(y) || x.shape() != y.shape() || x.dtype() != y.dtype()) return false;
-  }
-  return a.global_size == b.global_size && a.first == b.first;
-}
-
 }  // namespace
 
 std::string unrecorded_because(const TrainConfig& config, bool sums_there) {
@@ -45,6 +37,12 @@ Recorder::Recorder(Comm& comm, std::int64_t parts)
       step_(Tensor::zeros({1}, DType::i64, Device::cuda)),
       parts_(static_cast<std::size_t>(parts)) {}
 
+Recorder::Form Recorder::form_of(const Batch& batch) {
+  Form form{.global_size = batch.global_size, .first = batch.first};
+  for (const auto field : fields()) form.tensors.emplace_back((batch.*field).shape(), (batch.*field).dtype());
+  return form;
+}
+
 void Recorder::begin_step(std::int64_t step) {
   step_.fill(static_cast<double>(step));
   replaying_ = true;
@@ -52,10 +50,11 @@ void Recorder::begin_step(std::int64_t step) {
 
 void Recorder::prepare(std::int64_t number, const Batch& batch) {
   Part& part = at(number);
-  const bool fits = same_shapes(part.inputs, batch);
+  Form form = form_of(batch);
+  const bool fits = part.form == form;
   if (!part.graph) {
     part.seen = fits ? part.seen + 1 : 0;
-    if (!fits) part.inputs = batch;
+    part.form = std::move(form);
   }
   replaying_ = replaying_ && fits && (part.graph || part.seen >= kWarmUp);
   if (is_last(number) && comm_.size() > 1) replaying_ = comm_.agree(!replaying_) == 0;
@@ -68,6 +67,7 @@ Given Recorder::part(std::int64_t number, const Batch& batch,
   if (!replaying_) return work(batch);
   if (!part.graph) {
     const Span span("record");
+    part.inputs = batch;
     for (const auto field : fields())
       if (batch.*field) part.inputs.*field = (batch.*field).clone();
     part.sums = comm_.record_sums([&] { part.graph = recorded([&] { part.given = work(part.inputs); }); });

@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "datasets/sample_set.h"
@@ -54,8 +55,16 @@ class Recorder {
   std::int64_t replayed() const { return replayed_; }
 
  private:
+  /// What must be the same of a batch for recorded work to fit.
+  struct Form {
+    std::vector<std::pair<Shape, DType>> tensors;
+    std::int64_t global_size = 0, first = 0;
+    bool operator==(const Form&) const = default;
+  };
+  static Form form_of(const Batch& batch);
   struct Part {
-    Batch inputs = {};      // where the recorded work reads; before it is recorded, only the shapes count
+    Form form = {};
+    Batch inputs = {};      // where the recorded work reads
     std::int64_t seen = 0;  // steps in a row with these shapes
     Given given = {};
     Traffic sums = {};  // over the ranks

@@ -61,12 +61,7 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
   check_schedule(schedule_);
   if (config_.ema > 0) average_.emplace(config_.ema, model.parameters);
   if (config_.shards > 0) shards_.emplace(comm, model.parameters, parts_);
-  const Device device = model.parameters.device();
-  const bool sums_there = comm.sums_on(device);
-  if (records_steps(config_, device, sums_there))
-    recorder_.emplace(comm, parts_);
-  else if (device == Device::cuda && config_.graph == "on")
-    info("steps are not recorded and repeated (--graph): {}", unrecorded_because(config_, sums_there));
+  choose_recording();
   epoch_metrics_.resize(static_cast<std::size_t>(measured_parts()));
   model_.weights.on_complete(
       [this](const Completion& c) {
@@ -75,6 +70,19 @@ Trainer::Trainer(Comm& comm, Model& model, const Setup& setup)
         reducer_.complete(c.range);
       },
       reducer_.least_part());
+}
+
+/// All ranks or none: SSN_SYNC is each one's own, and a recorder asks the others.
+void Trainer::choose_recording() {
+  const Device device = model_.parameters.device();
+  if (device != Device::cuda || config_.graph != "on") return;
+  std::string why = unrecorded_because(config_, comm_.sums_on(device));
+  if (comm_.agree(!why.empty()) != 0 && why.empty())
+    why = "another rank cannot; does SSN_SYNC=1 reach only some of them?";
+  if (why.empty())
+    recorder_.emplace(comm_, parts_);
+  else
+    info("steps are not recorded and repeated (--graph): {}", why);
 }
 
 Trainer::~Trainer() {
@@ -114,7 +122,7 @@ Given Trainer::queue_part(std::int64_t part, const Batch& batch) {
   if (shards_) shards_->begin();
   Given given = accumulate(batch);
   if (shards_) shards_->end();
-  if (last) reducer_.queue_rest();
+  if (last && comm_.sums_on(model_.parameters.device())) reducer_.queue_rest();
   return given;
 }
 
@@ -154,6 +162,7 @@ Trainer::Step Trainer::step(Feed& batches) {
     labels += batch->size();
     batches.start_next();
   }
+  if (!comm_.sums_on(model_.parameters.device())) reducer_.queue_rest();  // which waits
   reducer_.wait();
   const std::optional<std::int64_t> element = reducer_.not_finite();
   if (shards_) shards_->finish();

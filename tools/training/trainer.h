@@ -99,7 +99,8 @@ class Trainer {
   PrefetchOptions from_here() const;
   /// Forward and backward of one of the rank's parts. Nothing here waits for the device.
   Given accumulate(const Batch& batch);
-  /// Queues part `part` of a step, the last one with its sums over the ranks.
+  void choose_recording();
+  /// Queues part `part` of a step, the last one with its sums over the ranks where these wait for nothing.
   Given queue_part(std::int64_t part, const Batch& batch);
   /// Adds what each part gave to the metrics; returns the sum of its samples' losses.
   double read(const std::vector<Given>& parts);

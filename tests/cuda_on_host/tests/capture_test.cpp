@@ -80,6 +80,26 @@ TEST(Capture, TakesInStreamsThatWaitForIt) {
   cudaGetLastError();
 }
 
+/// A second stream that comes after too little: it reads either value.
+TEST(Capture, DoesAnotherStreamsWorkLateAndEarlyInTurns) {
+  const Word x, y;
+  const Stream a, b;
+  const Event forked, joined;
+  const Captured graph(a, [&] {
+    cudaMemsetAsync(x.at, 1, 4, a.handle);
+    cudaEventRecord(forked.handle, a.handle);
+    cudaStreamWaitEvent(b.handle, forked.handle);
+    cudaMemsetAsync(x.at, 2, 4, a.handle);
+    cudaMemcpyAsync(y.at, x.at, 4, cudaMemcpyDeviceToDevice, b.handle);
+    cudaEventRecord(joined.handle, b.handle);
+    cudaStreamWaitEvent(a.handle, joined.handle);
+  });
+  for (const unsigned want : {0x02020202u, 0x01010101u, 0x02020202u}) {
+    EXPECT_EQ(cudaGraphLaunch(graph.handle, a.handle), cudaSuccess);
+    EXPECT_EQ(y.value(), want);
+  }
+}
+
 /// A call that is refused makes the capture void.
 template <class F>
 void expect_void(const char* text, F&& call) {
