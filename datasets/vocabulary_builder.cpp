@@ -74,11 +74,11 @@ class Joiner {
 void Joiner::add_characters(const WordCounts& counts) {
   std::unordered_map<std::string, std::int64_t> found;
   std::string name;
-  for (const auto& [word, count] : counts.words()) {
+  for (const auto& word : counts.words()) {
     name.clear();
-    for_each_character(word, [&](std::string_view character) {
+    for_each_character(word.first, [&](std::string_view character) {
       name.append(character);
-      found[name] += count;
+      found[name] += word.second;
       name = kInside;
     });
   }

@@ -37,7 +37,7 @@ case "$*" in
        shift 2
      done
      echo "{\"model\": \"$model\", \"budget\": \"$budget\", \"precision\": \"$precision\", \"batch\": 8, \"parameters\": 1234567,"
-     echo " \"peak_bytes\": 2500000000, \"step_ms\": [4, 5, 900], \"host_ms\": [1, 1, 1]}" ;;
+     echo " \"peak_bytes\": 2500000000, \"step_ms\": [4, 5, 900], \"host_ms\": [1, 1, 1], \"replayed_steps\": REPEATED}" ;;
 esac
 """
 TRAIN = r"""
@@ -61,7 +61,7 @@ class GpuCheck(unittest.TestCase):
         for name in ("op_test", "golden_test", "device_training_test"):
             self.write(f"bin/{name}", TESTS)
         self.write("bin/bench_device", f"echo '{json.dumps(BENCH)}'")
-        self.write("bin/bench_step", STEP)
+        self.write("bin/bench_step", STEP.replace("REPEATED", "0"))
         self.write("bin/ssn", TRAIN.replace("BF16", "2"))
         for tool in ("sh", "sleep", "mkdir", "git"):
             if found := shutil.which(tool):
@@ -104,7 +104,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(4, len(self.parts["The sample task"]["rows"]))
         notes = self.parts["Memory-bound operations beside a copy, and products"]["notes"]
         self.assertEqual(["below the aim of 90% of a copy: generate one",
-                          "linear 5x6 in f32, K=2: the fused way is faster up to 8 rows"], notes)
+                          "linear 5x6 in f32, K=2: the fused way is faster up to 32 rows"], notes)
         self.assertNotIn("**Failed**", self.text)
 
     def test_quick_leaves_out(self):
@@ -114,7 +114,10 @@ class GpuCheck(unittest.TestCase):
 
     def test_graphs_where_the_programs_know_them(self):
         self.write("bin/ssn", TRAIN.replace("BF16", "2").replace("FLAGS", "--graph on|off"))
-        self.write("bin/bench_step", STEP.replace("OTHER", "--graph"))
+        self.write("bin/bench_step", STEP.replace("OTHER", "--graph").replace("REPEATED", "0"))
+        self.assertIn("failed: Training steps", self.check("--quick", code=1))
+        self.assertIn("was recorded and repeated: is SSN_SYNC set?", self.text)
+        self.write("bin/bench_step", STEP.replace("OTHER", "--graph").replace("REPEATED", "17"))
         self.check("--quick")
         self.assertEqual(["-", "on", "off"] + 2 * ["on", "off"], [row["graph"] for row in self.parts["The sample task"]["rows"]])
         self.assertEqual(24, len(self.parts["Training steps"]["rows"]))

@@ -75,7 +75,7 @@ int export_weights(Comm& comm, const Arguments& arguments) {
   ExportCommand command;
   if (!command.options.parse(arguments)) return print_result(comm, command.options.help()), 0;
   check_options(command);
-  const auto& [path, out] = std::tie(command.path, command.out);
+  const std::string &path = command.path, &out = command.out;
   check_output(comm, out, command.overwrite);
 
   const Archive archive = load_run(path);

@@ -46,7 +46,7 @@ std::vector<std::int64_t> extents(const Tensor& tensor) {
 Json json_of(const Archive& archive) {
   Json out = {{"file", archive.path}, {"attributes", Json::object()}, {"tensors", Json::array()}};
   for (const auto& [name, value] : archive.attributes)
-    std::visit([&](const auto& v) { out["attributes"][name] = v; }, value);
+    std::visit([&, &name = name](const auto& v) { out["attributes"][name] = v; }, value);
   for (const auto& [name, tensor] : archive.tensors) {
     const Summary s = summary_of(tensor);
     out["tensors"].push_back({{"name", name},

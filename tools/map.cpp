@@ -105,7 +105,7 @@ int map(Comm& comm, const Arguments& arguments) {
   check_parts(alone, config, split.rest->size());
   const Search search = search_mapping(comm, config, dataset, split.rest);
   count_replaced(comm, dataset);
-  on_root(comm, [&] { atomic_write_text(out, mapping_text(search.mapping)); });
+  on_root(comm, [&, &out = out] { atomic_write_text(out, mapping_text(search.mapping)); });
   const Model model(search_config(config), dataset.facts.input, Device::cpu);
   print_result(comm, json ? result_json(search, out).dump() : result_text(search, model.plan(), out));
   return 0;

@@ -287,7 +287,7 @@ int train(Comm& comm, const Arguments& arguments) {
   if (!checkpoint) read_mapping_file(comm, config);
   std::optional<Model> model;
   Recompute recompute;
-  const auto make_model = [&] {
+  const auto make_model = [&, &config = config] {
     model.emplace(config, dataset.facts.input, device);
     recompute = choose_recompute(config, size);
   };
@@ -315,7 +315,8 @@ int train(Comm& comm, const Arguments& arguments) {
     directory.take_over(comm, run.resume);
   }
   checkpoint.reset();
-  if (!run.trace.empty()) on_root(comm, [&] { atomic_write_text(run.trace, ""); });  // finds out now if not
+  if (!run.trace.empty())
+    on_root(comm, [&, &run = run] { atomic_write_text(run.trace, ""); });  // finds out now if not
   write_description(comm, directory, *model, dataset, config_text);
 
   const TrainResult result = trainer.run();

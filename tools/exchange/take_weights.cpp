@@ -84,7 +84,7 @@ class WeightSource {
   /// Takes off what programs put in front of all names that train on several devices.
   void unwrap() {
     constexpr std::string_view kWrapper = "module.";
-    const auto wrapped = [](const auto& item) { return item.first.starts_with(kWrapper); };
+    const auto wrapped = [&](const auto& item) { return item.first.starts_with(kWrapper); };
     if (archive_.tensors.empty() || !std::ranges::all_of(archive_.tensors, wrapped)) return;
     std::map<std::string, Tensor> plain;
     for (auto& [name, tensor] : archive_.tensors) plain[name.substr(kWrapper.size())] = tensor;

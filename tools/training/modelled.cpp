@@ -66,7 +66,7 @@ SumSchedule modelled_schedule(const TrainConfig& config, const InputShape& input
   auto [schedule, forward] = count_step(config, model);
   const double generation = 2 * generated_bytes(model.plan()) / processor.bandwidth;
   const double backward = schedule.backward_end - forward;
-  const auto seconds = [&](double flops) {
+  const auto seconds = [&, forward = forward](double flops) {
     return flops / processor.flops + generation * (1 + (flops - forward) / backward);
   };
   for (SumStart& sum : schedule.sums) sum.after = seconds(sum.after);
