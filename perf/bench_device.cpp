@@ -80,11 +80,7 @@ class Bench {
   }
 
   Tensor noise(const Shape& shape, DType dtype = DType::f32) const {
-    const Random random(1, static_cast<std::uint64_t>(shape.size()));
-    const Tensor t = Tensor::empty(shape, DType::f32);
-    for (std::int64_t i = 0; i < t.size(); ++i)
-      t.data<float>()[i] = static_cast<float>(random.uniform(static_cast<std::uint64_t>(i))) - 0.5f;
-    return t.to(dtype).to(device_);
+    return uniform_noise(shape, device_, dtype);
   }
 
   /// Milliseconds until the host has queued `copies` copies and `calls` calls of f, and until all is done.

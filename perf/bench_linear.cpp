@@ -42,7 +42,7 @@ void measure(const LinearSize& size, const Var& theta, std::int64_t rounds) {
   std::string first, fused;
   std::int64_t crossing = 0, rule = 0;
   for (const std::int64_t rows : kRows) {
-    const auto [a, b] = times(work, Var::constant(linear_noise({rows, size.in}, Device::cpu)), rounds);
+    const auto [a, b] = times(work, Var::constant(uniform_noise({rows, size.in}, Device::cpu)), rounds);
     first += fmt::format(" {:7.3f}", a), fused += fmt::format(" {:7.3f}", b);
     if (b <= a) crossing = rows;
     if (fuses_linear(work.rule(), rows, DType::f32, Device::cpu)) rule = rows;
@@ -60,7 +60,7 @@ int run(const std::vector<std::string>& arguments) {
   if (!options.parse(arguments)) return fmt::print("{}", options.help()), 0;
   set_num_threads(static_cast<int>(threads));
   const NoGrad no_grad;
-  const Var theta = Var::constant(linear_noise({megabytes << 18}, Device::cpu));
+  const Var theta = Var::constant(uniform_noise({megabytes << 18}, Device::cpu));
   fmt::print("milliseconds, f32, {} threads; rows", threads);
   for (const std::int64_t rows : kRows) fmt::print(" {}", rows);
   fmt::print("\n");

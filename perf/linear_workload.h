@@ -8,7 +8,8 @@
 // A linear layer's forward pass with a generated weight, both ways, for bench_linear and bench_device.
 namespace ssn {
 
-inline Tensor linear_noise(const Shape& shape, Device device, DType dtype = DType::f32) {
+/// Uniform in [-0.5, 0.5).
+inline Tensor uniform_noise(const Shape& shape, Device device, DType dtype = DType::f32) {
   const Random random(1, static_cast<std::uint64_t>(shape.size()));
   const Tensor t = Tensor::empty(shape, DType::f32);
   for (std::int64_t i = 0; i < t.size(); ++i)
@@ -29,9 +30,9 @@ class LinearWorkload {
     const Shape shape{size.out, size.in};
     const std::int64_t n = shape.size(), tile = n / 4, stretch = std::max(size.templates, 1) * n;
     const Device device = theta.device();
-    bias_ = Var::constant(linear_noise({size.out}, device));
-    const Var alpha = Var::constant(linear_noise({std::max(size.templates, 1)}, device));
-    const Var mask = Var::constant(linear_noise({4, 9}, device));
+    bias_ = Var::constant(uniform_noise({size.out}, device));
+    const Var alpha = Var::constant(uniform_noise({std::max(size.templates, 1)}, device));
+    const Var mask = Var::constant(uniform_noise({4, 9}, device));
     if (size.templates == 0) {
       // A tile begins its group, so each layer has a group of its own.
       for (std::int64_t at = 0; at + tile <= theta.size(); at += tile) {
