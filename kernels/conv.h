@@ -42,9 +42,10 @@ struct ConvGeometry {
 // convolutions (cuda/depthwise.h); f64, which only tests need, and what cuDNN has no way for, by simple loops
 // (cuda/direct_conv.h). There a bf16 gradient of the weight is rounded to bf16 on its way: cuDNN's is.
 
-/// Whether this machine's convolutions take bf16: oneDNN needs AVX-512 for it, and is fast with AMX. All GPUs
-/// take it, and are fast from compute capability 8.0 on.
+/// Whether convolutions take bf16 here: oneDNN needs AVX-512 for it, and is fast with AMX; cuDNN and cuBLASLt
+/// need compute capability 8.0.
 bool conv_takes_bf16(CpuQueue&);
+bool conv_takes_bf16(CudaQueue&);
 
 /// Plain where we or oneDNN lay the weight out for ourselves; where cuDNN reads it, as cuDNN wants it, of the
 /// type of x. A function of the weight's sizes, the groups and T alone.

@@ -152,7 +152,8 @@ class Bench {
   /// A transformer's wide layer.
   void products() {
     const std::int64_t rows = scaled(1 << 13);
-    if (device_ == Device::cuda || kernels::conv_takes_bf16(cpu_queue())) product<bf16>("bf16", rows);
+    if (on_queue(device_, "bench_device", [](auto& q) { return kernels::conv_takes_bf16(q); }))
+      product<bf16>("bf16", rows);
     product<float>("f32", rows);
     if constexpr (build::has_cuda) {
       if (device_ != Device::cuda) return;

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "runtime/device.h"
@@ -26,5 +27,10 @@ std::string missing_for_cuda(bool sums = false);
 /// Makes one of the devices that this process sees that of cuda_queue(), before its first use; the first one
 /// is without it. Returns its bus address, which names it on its machine. Defined in CUDA builds only.
 std::string use_cuda_device(int device);
+/// Of the device of cuda_queue(): 90 is 9.0. Defined in CUDA builds only.
+int cuda_compute_capability();
+/// Bytes of shared memory that one of its blocks may ask for: 64 KiB with 7.5, 227 with 9.0. Defined in CUDA
+/// builds only.
+std::int64_t cuda_shared_memory();
 
 }  // namespace ssn

@@ -8,9 +8,7 @@
 #include <limits>
 
 #include "autograd/optimizer.h"
-#include "kernels/conv.h"
 #include "layers/models/zoo.h"
-#include "runtime/dispatch.h"
 #include "tests/bf16_cases.h"
 #include "tests/close.h"
 #include "tests/small_network.h"
@@ -44,11 +42,10 @@ TEST(Bf16, RoundsToTheNearestAndTiesToEven) {
 }
 
 TEST(Bf16, OperationsAgreeWithF32) {
-  const bool library = kernels::conv_takes_bf16(cpu_queue());
+  const bool library = takes_bf16(Device::cpu);
   for (const HalfCase& c : half_cases())
     if (library || !c.library)
-      expect_close_as_bf16(run_half(c, DType::bf16, Device::cpu), run_half(c, DType::f32, Device::cpu),
-                           c.name);
+      expect_close_as_bf16(c, run_half(c, DType::bf16, Device::cpu), run_half(c, DType::f32, Device::cpu));
 }
 
 TEST(Bf16, ParametersStayF32) {
@@ -85,7 +82,7 @@ std::vector<std::vector<double>> with_weight(Device device, const Shape& x_shape
 TEST(Bf16, WeightsMayComeRoundedAndInEitherOrder) {
   bool any = false;
   for (const Device device : {Device::cpu, Device::cuda}) {
-    if (!available(device) || (device == Device::cpu && !kernels::conv_takes_bf16(cpu_queue()))) continue;
+    if (!available(device) || !takes_bf16(device)) continue;
     any = true;
     for (const auto& [x, w] : {std::pair<Shape, Shape>{{5, 24}, {16, 24}},
                                {{2, 5, 6, 8}, {16, 8, 3, 3}},
@@ -123,7 +120,7 @@ void expect_repeatable(const Dataset& dataset, const TrainConfig& config, const 
 }
 
 TEST(Bf16, TrainsAsWellAndRepeatably) {
-  if (!kernels::conv_takes_bf16(cpu_queue())) GTEST_SKIP() << "this processor has no bf16";
+  if (!takes_bf16(Device::cpu)) GTEST_SKIP() << "this processor has no bf16";
   const OneThread one_thread;
   const Dataset dataset = load_dataset("synthetic:3x8x8x4x160");
   TrainConfig config;
@@ -137,7 +134,7 @@ TEST(Bf16, TrainsAsWellAndRepeatably) {
 }
 
 TEST(Bf16, TrainsTransformersAsWellAndRepeatably) {
-  if (!kernels::conv_takes_bf16(cpu_queue())) GTEST_SKIP() << "this processor has no bf16";
+  if (!takes_bf16(Device::cpu)) GTEST_SKIP() << "this processor has no bf16";
   const OneThread one_thread;
   const Dataset dataset = load_dataset("synthetic-text:100", {.text = {.length = 16}});
   TrainConfig config;
@@ -154,7 +151,7 @@ TEST(Bf16, TrainsTransformersAsWellAndRepeatably) {
 }
 
 TEST(Bf16, TheLossOfAnEfficientNetFollowsThatInF32) {
-  if (!kernels::conv_takes_bf16(cpu_queue())) GTEST_SKIP() << "this processor has no bf16";
+  if (!takes_bf16(Device::cpu)) GTEST_SKIP() << "this processor has no bf16";
   const OneThread one_thread;
   const auto losses = [](bool half) {
     Parameters parameters;

@@ -236,6 +236,27 @@ TEST(DeviceRecordingRefusals, EndARecordingThatWaits) {
   }
 }
 
+TEST(DevicePrecision, NeedsTensorCoresThatHaveIt) {
+  if (!build::cuda_on_host) GTEST_SKIP() << "the GPU is what it is";
+  TrainConfig config;
+  config.device = "cuda";
+  setenv("SSN_TEST_CAPABILITY", "75", 1);
+  check_precision(config);
+  for (const char* precision : {"tf32", "bf16"}) {
+    config.precision = precision;
+    try {
+      check_precision(config);
+      ADD_FAILURE() << precision << " was taken";
+    } catch (const UsageError& error) {
+      EXPECT_TRUE(
+          has(error.what(), "needs a GPU of compute capability 8.0 or newer, this one has 7.5: use f32"));
+    }
+  }
+  setenv("SSN_TEST_CAPABILITY", "80", 1);
+  check_precision(config);
+  unsetenv("SSN_TEST_CAPABILITY");
+}
+
 /// Memory is taken and given back beside what is recorded.
 TEST(DeviceRecordingRefusals, DoNotConcernPinnedMemory) {
   if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";

@@ -57,7 +57,7 @@ class GpuCheck(unittest.TestCase):
     def setUp(self):
         self.place = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.place)
-        self.write("path/nvidia-smi", "echo NVIDIA H100 PCIe, 1.2, 9.0, 80 GB, 1, 2, 3")
+        self.write("path/nvidia-smi", "echo NVIDIA H100 PCIe, 9.0")
         for name in ("op_test", "golden_test", "device_training_test"):
             self.write(f"bin/{name}", TESTS)
         self.write("bin/bench_device", f"echo '{json.dumps(BENCH)}'")
@@ -69,7 +69,7 @@ class GpuCheck(unittest.TestCase):
 
     def write(self, name, text):
         path = self.place / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#!/bin/sh\n" + text + "\n")
         path.chmod(0o755)
 
@@ -97,7 +97,7 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("# GPU check: NVIDIA H100 PCIe", self.text)
         self.assertIn("op_test: 12 passed, 2 skipped", self.text)
         not_run = [title for title, part in self.parts.items() if part["state"] == "not run"]
-        self.assertEqual(["NCCL with one rank", "compute-sanitizer", "Training steps in PyTorch"], not_run)
+        self.assertEqual(["Sums over ranks, and their trainings", "compute-sanitizer", "Training steps in PyTorch"], not_run)
         steps = self.parts["Training steps"]["rows"]
         self.assertEqual(3 * 2 * 2, len(steps))
         self.assertEqual((5, 1600, 2.5), (steps[0]["ms"], steps[0]["samples/s"], steps[0]["peak GB"]))
@@ -106,6 +106,30 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(["below the aim of 90% of a copy: generate one",
                           "linear 5x6 in f32, K=2: the fused way is faster up to 32 rows"], notes)
         self.assertNotIn("**Failed**", self.text)
+
+    def test_ranks_each_on_a_gpu(self):
+        title = "Sums over ranks, and their trainings"
+        for name in ("mpi_device_test", "mpi_training_test"):
+            self.write(f"tests/mpi/{name}", TESTS)
+        self.write("path/mpirun", 'shift 2; exec "$@"')
+        self.check("--quick")
+        self.assertEqual(["mpi_device_test: 12 passed, 2 skipped", "one rank alone: there is one GPU"], self.parts[title]["notes"])
+        self.write("path/nvidia-smi", 5 * "echo NVIDIA H100 PCIe, 9.0\n")
+        self.check("--quick")
+        self.assertEqual(["mpi_device_test: 12 passed, 2 skipped", "mpi_device_test on 4 ranks: 12 passed, 2 skipped",
+                          "mpi_training_test on 4 ranks: 12 passed, 2 skipped"], self.parts[title]["notes"])
+        self.write("tests/mpi/mpi_training_test", "echo 'the ranks wait for ever'; exit 3")
+        self.check("--quick", code=1)
+        self.assertIn("the ranks wait for ever", self.text)
+        (self.place / "path/mpirun").unlink()
+        self.check("--quick")
+        self.assertIn("one rank alone: there is no mpirun", self.text)
+
+    def test_an_older_gpu_computes_in_f32(self):
+        self.write("path/nvidia-smi", "echo Tesla T4, 7.5")
+        self.check("--quick")
+        self.assertEqual(2 * ["f32"], [row["precision"] for row in self.parts["The sample task"]["rows"]])
+        self.assertEqual({"f32"}, {row["precision"] for row in self.parts["Training steps"]["rows"]})
 
     def test_quick_leaves_out(self):
         self.check("--quick")

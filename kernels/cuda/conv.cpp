@@ -48,6 +48,10 @@ void clear(CudaQueue& q, T* data, std::int64_t size) {
 
 }  // namespace
 
+bool conv_takes_bf16(CudaQueue&) {
+  return cuda_compute_capability() >= 80;
+}
+
 template <class T>
 WeightFormat conv_weight_format(CudaQueue&, const ConvGeometry& g) {
   if (is_depthwise(g) || std::is_same_v<T, double>) return {};

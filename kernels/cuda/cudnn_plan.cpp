@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,13 @@ namespace {
 constexpr const char* kWhere = "convolution's plan";
 constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 30;  // bytes
 constexpr std::int64_t kX = 1, kWeight = 2, kY = 3;             // the tensors' unique ids
+
+// Of a GPU that is described: known to cuDNN 9.8 and newer, named in their headers only.
+constexpr auto kDeviceDescriptor = static_cast<cudnnBackendDescriptorType_t>(38);
+constexpr auto kDeviceJson = static_cast<cudnnBackendAttributeName_t>(2702);
+constexpr auto kHeuristicsDevice = static_cast<cudnnBackendAttributeName_t>(204);
+constexpr auto kPlanDevice = static_cast<cudnnBackendAttributeName_t>(407);
+constexpr auto kCharacters = static_cast<cudnnBackendAttributeType_t>(24);
 
 template <class V>
 constexpr cudnnBackendAttributeType_t kType = CUDNN_TYPE_VOID_PTR;
@@ -58,6 +66,9 @@ class Descriptor {
     cudnn_check(cudnnBackendSetAttribute(handle_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other.handle_),
                 kWhere);
   }
+  void set(cudnnBackendAttributeName_t name, std::string_view text) {
+    cudnn_check(cudnnBackendSetAttribute(handle_, name, kCharacters, std::ssize(text), text.data()), kWhere);
+  }
   cudnnStatus_t try_finalize() { return cudnnBackendFinalize(handle_); }
   void finalize() { cudnn_check(try_finalize(), kWhere); }
 
@@ -71,6 +82,32 @@ class Descriptor {
 
  private:
   cudnnBackendDescriptor_t handle_ = nullptr;
+};
+
+/// What plans are for: the GPU of a handle, or one that is described.
+class PlanDevice {
+ public:
+  explicit PlanDevice(cudnnHandle_t handle) : handle_(handle) {}
+  explicit PlanDevice(std::string_view properties) : described_(std::in_place, kDeviceDescriptor) {
+    described_->set(kDeviceJson, properties);
+    described_->finalize();
+  }
+  void name_in_graph(Descriptor& graph) const {
+    if (!described_) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle_);
+  }
+  void name_in_heuristics(Descriptor& heuristics) const {
+    if (described_) heuristics.set(kHeuristicsDevice, *described_);
+  }
+  void name_in_plan(Descriptor& plan) const {
+    if (described_)
+      plan.set(kPlanDevice, *described_);
+    else
+      plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle_);
+  }
+
+ private:
+  cudnnHandle_t handle_ = nullptr;
+  std::optional<Descriptor> described_;
 };
 
 /// Dimensions in cuDNN's order, n, c, h, w; in memory the channels are last.
@@ -139,7 +176,7 @@ PassNames names_of(ConvPass pass) {
 struct Graph {
   Descriptor x, weight, y, convolution, operation, graph;
 
-  Graph(cudnnHandle_t handle, const ConvPlanKey& key)
+  Graph(const PlanDevice& device, const ConvPlanKey& key)
       : x(tensor(kX, key.half, key.g.n, key.g.c, key.g.h, key.g.w)),
         weight(tensor(kWeight, key.half, key.g.o, key.g.c / key.g.groups, key.g.kh, key.g.kw)),
         y(tensor(kY, key.half, key.g.n, key.g.o, key.g.out_h(), key.g.out_w())),
@@ -154,7 +191,7 @@ struct Graph {
     operation.set(names.alpha, 1.0f);
     operation.set(names.beta, 0.0f);
     operation.finalize();
-    graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
+    device.name_in_graph(graph);
     graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
     graph.finalize();
   }
@@ -180,10 +217,12 @@ bool is_wanted(const ConvPlanKey& key, const Descriptor& configuration) {
 }
 
 /// What the heuristics have found, the best first; nothing where they do not know the operation.
-std::vector<Descriptor> configurations(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
+std::vector<Descriptor> configurations(const PlanDevice& device, const Descriptor& graph,
+                                       cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
+  device.name_in_heuristics(heuristics);
   std::vector<Descriptor> found;
   if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return found;
   constexpr auto kResults = CUDNN_ATTR_ENGINEHEUR_RESULTS;
@@ -201,9 +240,9 @@ std::vector<Descriptor> configurations(const Descriptor& graph, cudnnBackendHeur
 class ConvPlan {
  public:
   /// None if cuDNN refuses the configuration, or it needs too much workspace.
-  static std::optional<ConvPlan> make(cudnnHandle_t handle, Descriptor configuration) {
+  static std::optional<ConvPlan> make(const PlanDevice& device, Descriptor configuration) {
     Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
+    device.name_in_plan(plan);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
     if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) return {};
     std::int64_t bytes = 0;
@@ -239,12 +278,12 @@ Library& library() {
   return made;
 }
 
-std::optional<ConvPlan> find_plan(cudnnHandle_t handle, const ConvPlanKey& key) {
-  const Graph operations(handle, key);
+std::optional<ConvPlan> find_plan(const PlanDevice& device, const ConvPlanKey& key) {
+  const Graph operations(device, key);
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-    for (Descriptor& configuration : configurations(operations.graph, mode)) {
+    for (Descriptor& configuration : configurations(device, operations.graph, mode)) {
       if (!is_wanted(key, configuration)) continue;
-      if (auto plan = ConvPlan::make(handle, std::move(configuration))) return plan;
+      if (auto plan = ConvPlan::make(device, std::move(configuration))) return plan;
     }
   constexpr const char* kNames[] = {"convolutions", "gradients of inputs", "gradients of weights"};
   warn("cuDNN {} has no deterministic way for {} of {} in {}: a slow one is taken instead", cudnnGetVersion(),
@@ -261,8 +300,14 @@ const ConvPlan* conv_plan(const ConvPlanKey& key) {
   Library& l = library();
   std::lock_guard lock(l.mutex);
   auto found = l.plans.find(key);
-  if (found == l.plans.end()) found = l.plans.emplace(key, find_plan(l.handle, key)).first;
+  if (found == l.plans.end()) found = l.plans.emplace(key, find_plan(PlanDevice(l.handle), key)).first;
   return found->second ? &*found->second : nullptr;
+}
+
+std::optional<std::size_t> conv_workspace_on(std::string_view properties, const ConvPlanKey& key) {
+  const PlanDevice device(properties);
+  const auto plan = find_plan(device, key);
+  return plan ? std::optional(plan->workspace()) : std::nullopt;
 }
 
 std::size_t workspace_of(const ConvPlan& plan) {

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstddef>
+#include <optional>
+#include <string_view>
 
 #include "kernels/conv.h"
 #include "runtime/error.h"
@@ -27,6 +29,10 @@ class ConvPlan;
 /// Lives as long as the program. Thread-safe.
 const ConvPlan* conv_plan(const ConvPlanKey& key);
 std::size_t workspace_of(const ConvPlan& plan);
+/// The workspace, in bytes, of the plan that cuDNN (9.8 or newer) has for another GPU, whether or not there
+/// is one here; nothing where conv_plan is null there. properties: the GPU as cuDNN writes it, the JSON of
+/// its CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION. Throws Error where cuDNN does not take it.
+std::optional<std::size_t> conv_workspace_on(std::string_view properties, const ConvPlanKey& key);
 /// Writes y, x or the weight, as the plan's pass says, from the other two. Thread-safe.
 void run(CudaQueue& q, Where where, const ConvPlan& plan, const void* x, const void* weight, const void* y,
          void* workspace);

@@ -14,9 +14,17 @@ namespace ssn::kernels {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / kWarp;
-constexpr int kInFlight = 4;                   // packs that a thread moves at once
-constexpr std::int64_t kTileBytes = 96 << 10;  // two blocks fit into a processor
-constexpr std::int64_t kMostSources = 1536;    // in one launch, since each takes shared memory
+constexpr int kInFlight = 4;                 // packs that a thread moves at once
+constexpr std::int64_t kMostSources = 1536;  // in one launch, since each takes shared memory
+
+/// Elements of theta that a block has room for: with 96 KiB two blocks fit into a processor of compute
+/// capability 8.0 or 9.0; others have less memory to share.
+template <class T>
+std::int64_t most_of_tile() {
+  constexpr std::int64_t kTileBytes = 96 << 10, kSource = sizeof(T) + sizeof(std::int32_t);
+  const std::int64_t room = cuda_shared_memory() - kMostSources * kSource;
+  return std::min(kTileBytes, room / 1024 * 1024) / static_cast<std::int64_t>(sizeof(T));
+}
 
 template <class T>
 constexpr int kPart = kWarp* kInFlight* kPack<T>;
@@ -403,7 +411,7 @@ struct Pass {
 /// By columns as long as that saves reads of theta, the rest from chunks.
 template <class T>
 std::vector<Pass<T>> passes_of(Layers<T> layers, std::int64_t group_size) {
-  constexpr std::int64_t kMostRows = kTileBytes / static_cast<std::int64_t>(sizeof(T)) / 32;
+  const std::int64_t most_rows = most_of_tile<T>() / 32;
   std::vector<Pass<T>> passes;
   std::vector<GeneratedLayer<T>> left;
   std::copy_if(layers.begin(), layers.end(), std::back_inserter(left), [](const auto& l) { return l.n > 0; });
@@ -411,7 +419,7 @@ std::vector<Pass<T>> passes_of(Layers<T> layers, std::int64_t group_size) {
     return l.method == GeneratedLayer<T>::Method::tiles ? l.n : l.n * l.templates;
   };
   while (!left.empty()) {
-    const std::int64_t period = best_period(Layers<T>(left), group_size, kMostRows, reads);
+    const std::int64_t period = best_period(Layers<T>(left), group_size, most_rows, reads);
     Pass<T> pass{period, {}};
     std::vector<GeneratedLayer<T>> others;
     std::int64_t saved = 0, sources = 0;
@@ -442,11 +450,10 @@ void write_by_columns(CudaQueue& q, const Pass<T>& pass, std::int64_t group_size
   Columns columns;
   columns.group_size = group_size, columns.period = pass.period;
   columns.rows = columns.rows_of_block = static_cast<std::int32_t>(rows.size());
-  constexpr std::int64_t kRoom = kTileBytes / static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t room = most_of_tile<T>();
   std::int64_t unit = kUnit<T>;
-  for (const Target<T>& t : work.targets)
-    unit = common_unit(unit, t.order, pass.period, kRoom / columns.rows);
-  columns.set_width(block_width(pass.period, columns.rows, kRoom, unit, 128));
+  for (const Target<T>& t : work.targets) unit = common_unit(unit, t.order, pass.period, room / columns.rows);
+  columns.set_width(block_width(pass.period, columns.rows, room, unit, 128));
   work.number_parts([&](Target<T>& t) {
     t.rows = static_cast<std::int32_t>(ceil_div(t.size, pass.period));
     if (t.order.is_thetas()) return ceil_div(std::int64_t{t.rows} * columns.width, kPart<T>);

@@ -25,6 +25,13 @@ void enter_device() {
   entered = true;
 }
 
+int attribute(cudaDeviceAttr name) {
+  enter_device();
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, name, g_device), "device's attribute");
+  return value;
+}
+
 }  // namespace
 
 std::string use_cuda_device(int device) {
@@ -45,6 +52,15 @@ CudaQueue& cuda_queue() {
     return q;
   }();
   return queue;
+}
+
+int cuda_compute_capability() {
+  return 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
+}
+
+std::int64_t cuda_shared_memory() {
+  static const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return bytes;
 }
 
 int cuda_device_count() {

@@ -263,6 +263,10 @@ void add_lists(std::vector<OpCase>& cases) {
        templates({4337}, {8000, 17}, 3)});
   add("tiles_and_period", 4219,
       {tiles({3 * 4219 - 2}, 9, 1), templates({2, 2100}, {4}, 2), tiles({4220}, 9, 1)});
+  std::vector<Layer> many;  // of so many rows of theta that a block's columns fill its shared memory
+  for (std::int64_t i = 0; i < 45; ++i)
+    many.push_back(templates({8, 17}, slots(8, 136, 4 * i % 172 * 136), 1));
+  add("many_rows", 180 * 136, many);
   add("none", 5, {});
   add("shared_projections", 331,
       {templates({53}, slots(4, 53), 1).projected(2, 7), templates({61}, slots(3, 61, 9), 4).projected(2, 7),

@@ -5,6 +5,7 @@
 
 #include "cuda_on_host/runtime.h"
 #include "tests/cuda_on_host/block.h"
+#include "tests/cuda_on_host/capability.h"
 #include "tests/cuda_on_host/device_memory.h"
 #include "tests/cuda_on_host/race_check.h"
 #include "tests/cuda_on_host/runtime_error.h"
@@ -14,7 +15,7 @@
 namespace cuda_on_host {
 namespace {
 
-constexpr std::size_t kSharedUnasked = 48 << 10, kSharedMost = 227 << 10;  // bytes; of compute capability 9.0
+constexpr std::size_t kSharedUnasked = 48 << 10;  // bytes
 
 std::map<const void*, std::size_t>& shared_limits() {
   static std::map<const void*, std::size_t> limits;
@@ -104,9 +105,9 @@ cudaError_t run_grid(const LaunchShape& s, const std::function<void()>& thread) 
 
 cudaError_t set_shared_limit(const void* kernel, int bytes) {
   std::lock_guard lock(device_mutex());
-  if (bytes < 0 || static_cast<std::size_t>(bytes) > kSharedMost) {
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > most_shared()) {
     return error(cudaErrorInvalidValue, "{} bytes of dynamic shared memory; at most {} are possible", bytes,
-                 kSharedMost);
+                 most_shared());
   }
   shared_limits()[kernel] = static_cast<std::size_t>(bytes);
   return cudaSuccess;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda_on_host/runtime.h"
+#include "tests/cuda_on_host/capability.h"
 #include "tests/cuda_on_host/capture.h"
 #include "tests/cuda_on_host/device_memory.h"
 #include "tests/cuda_on_host/runtime_error.h"
@@ -216,6 +217,17 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
     return error(cudaErrorInvalidValue, "{} needs more than {} bytes", text, bytes);
   std::memcpy(id, text.c_str(), text.size() + 1);
   return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (const cudaError_t e = check_device(device); e != cudaSuccess) return e;
+  switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor: *value = capability() / 10; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor: *value = capability() % 10; return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(most_shared());
+      return cudaSuccess;
+  }
+  return error(cudaErrorInvalidValue, "attribute {} is none", static_cast<int>(attribute));
 }
 cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t e = check_allowed("cudaDeviceSynchronize"); e != cudaSuccess) return e;

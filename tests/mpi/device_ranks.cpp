@@ -17,15 +17,10 @@
 namespace ssn {
 namespace {
 
-/// Every rank has its GPU, the same one in all tests.
 class DeviceSums : public testing::Test {
  protected:
   void SetUp() override {
-    try {
-      test_comm().use_device(Device::cuda);
-    } catch (const UsageError& e) {
-      GTEST_SKIP() << e.what();
-    }
+    if (const std::string missing = missing_gpus(); !missing.empty()) GTEST_SKIP() << missing;
   }
 };
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "runtime/error.h"
 #include "tests/mpi/ranks.h"
 
 // main for tests under mpirun: rank 0 reports, the others print their failures only; a watchdog names a hang.
@@ -74,6 +75,15 @@ int run_tests(Comm& comm) {
 
 Comm& test_comm() {
   return *g_comm;
+}
+
+std::string missing_gpus() {
+  try {
+    test_comm().use_device(Device::cuda);
+    return {};
+  } catch (const UsageError& error) {  // on all ranks
+    return error.what();
+  }
 }
 
 }  // namespace ssn

@@ -1,4 +1,5 @@
-// Data parallel training: N ranks do what one rank does with N micro-batches.
+// Data parallel training: N ranks do what one rank does with N micro-batches. On GPUs (SSN_TEST_DEVICE=cuda)
+// it is skipped where the ranks have none each.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,6 +20,14 @@ namespace ssn {
 namespace {
 
 using test::small_run;
+
+class DataParallel : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (test::test_device() == "cpu") return;
+    if (const std::string missing = missing_gpus(); !missing.empty()) GTEST_SKIP() << missing;
+  }
+};
 
 /// What rank 0 prints.
 std::string train_on(Comm& comm, const Arguments& arguments) {
@@ -65,7 +74,7 @@ struct IntegerNetwork {
   std::optional<Linear> first, second;
 };
 
-TEST(DataParallel, IntegerGradientsAreThoseOfMicroBatches) {
+TEST_F(DataParallel, IntegerGradientsAreThoseOfMicroBatches) {
   Comm& comm = test_comm();
   for (const auto& [policy, bucket] : {std::pair{WeightPolicy::eager, 1}, {WeightPolicy::lean, 1 << 20}}) {
     IntegerNetwork parallel(comm, policy);
@@ -86,7 +95,7 @@ TEST(DataParallel, IntegerGradientsAreThoseOfMicroBatches) {
   }
 }
 
-TEST(DataParallel, FirstStepIsThatOfMicroBatches) {
+TEST_F(DataParallel, FirstStepIsThatOfMicroBatches) {
   Comm& comm = test_comm();
   const SharedDirectory dir("first_step");
   for (const std::string clip : {"0", "0.05"}) {
@@ -108,7 +117,7 @@ TEST(DataParallel, FirstStepIsThatOfMicroBatches) {
   }
 }
 
-TEST(DataParallel, CountsTheBytesOfAStep) {
+TEST_F(DataParallel, CountsTheBytesOfAStep) {
   Comm& comm = test_comm();
   const SharedDirectory dir("bytes");
   const std::string out =
@@ -130,7 +139,7 @@ bool travels(Comm& comm) {
   return possible;
 }
 
-TEST(DataParallel, Bf16OnTheWireHardlyChangesAStep) {
+TEST_F(DataParallel, Bf16OnTheWireHardlyChangesAStep) {
   Comm& comm = test_comm();
   const SharedDirectory dir("wire");
   const auto run = [&](const std::string& name, const std::string& wire) {
@@ -158,7 +167,7 @@ TEST(DataParallel, Bf16OnTheWireHardlyChangesAStep) {
   EXPECT_EQ(error > 0, changes);
 }
 
-TEST(DataParallel, ProfileCountsTheBytesOfAParameterUnderEveryBudget) {
+TEST_F(DataParallel, ProfileCountsTheBytesOfAParameterUnderEveryBudget) {
   Comm& comm = test_comm();
   const bool halves = travels(comm);
   for (const auto& [overlap, wire] : {std::pair<std::string, std::string>{"on", "f32"}, {"off", "bf16"}}) {
@@ -180,7 +189,7 @@ TEST(DataParallel, ProfileCountsTheBytesOfAParameterUnderEveryBudget) {
   }
 }
 
-TEST(DataParallel, ResumesExactly) {
+TEST_F(DataParallel, ResumesExactly) {
   Comm& comm = test_comm();
   const SharedDirectory dir("resume");
   const auto with = [](Arguments options) {
@@ -204,7 +213,7 @@ void expect_same_tensors(const std::string& left, const std::string& right, cons
 }
 
 /// On GPUs: sums that are repeated within a step, in small buckets, beside those that are queued.
-TEST(DataParallel, RecordedStepsGiveTheSameBitsAndBytes) {
+TEST_F(DataParallel, RecordedStepsGiveTheSameBitsAndBytes) {
   if (test::test_device() != "cuda") GTEST_SKIP() << "only GPUs record (SSN_TEST_DEVICE)";
   Comm& comm = test_comm();
   const bool halves = travels(comm);
@@ -239,7 +248,7 @@ TEST(DataParallel, RecordedStepsGiveTheSameBitsAndBytes) {
   }
 }
 
-TEST(DataParallel, RecordedStepsGoOnAfterResuming) {
+TEST_F(DataParallel, RecordedStepsGoOnAfterResuming) {
   if (test::test_device() != "cuda") GTEST_SKIP() << "only GPUs record (SSN_TEST_DEVICE)";
   Comm& comm = test_comm();
   const SharedDirectory dir("recorded_resume");
@@ -250,10 +259,9 @@ TEST(DataParallel, RecordedStepsGoOnAfterResuming) {
 }
 
 /// A batch whose shapes one rank alone has not seen.
-TEST(DataParallel, RecordedStepsAreThoseThatAllRanksCanRepeat) {
+TEST_F(DataParallel, RecordedStepsAreThoseThatAllRanksCanRepeat) {
   if (test::test_device() != "cuda") GTEST_SKIP() << "only GPUs record (SSN_TEST_DEVICE)";
   Comm& comm = test_comm();
-  comm.use_device(Device::cuda);
   const Tensor sum = Tensor::zeros({1}, DType::f32, Device::cuda);
   Recorder recorder(comm, 1);
   int queued = 0;
@@ -299,7 +307,7 @@ class Poisoned : public SampleSet {
   std::int32_t bad_;
 };
 
-TEST(DataParallel, AStepThatIsNotFiniteOnOneRankStopsOrIsLeftOutOnAll) {
+TEST_F(DataParallel, AStepThatIsNotFiniteOnOneRankStopsOrIsLeftOutOnAll) {
   Comm& comm = test_comm();
   TrainConfig config;
   config.model = "wrn-10-1", config.data = "synthetic:1x7x6x3x50", config.budget = "30%";
@@ -350,7 +358,7 @@ TEST(DataParallel, AStepThatIsNotFiniteOnOneRankStopsOrIsLeftOutOnAll) {
   }
 }
 
-TEST(DataParallel, AveragesStatisticsForAWhile) {
+TEST_F(DataParallel, AveragesStatisticsForAWhile) {
   Comm& comm = test_comm();
   Parameters parameters;
   const Tensor buffer = parameters.add_buffer("running", {3}, 0);
@@ -366,7 +374,7 @@ TEST(DataParallel, AveragesStatisticsForAWhile) {
   EXPECT_TRUE(test::same_bits(buffer, Tensor::of<float>({3}, own)));
 }
 
-TEST(DataParallel, AllRanksFailAlike) {
+TEST_F(DataParallel, AllRanksFailAlike) {
   Comm& comm = test_comm();
   std::string message = "nothing";
   try {

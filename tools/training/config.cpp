@@ -447,7 +447,17 @@ Device device_of(const TrainConfig& c) {
 }
 
 void check_precision(const TrainConfig& c) {
-  if (device_of(c) == Device::cuda) return;
+  if (device_of(c) == Device::cuda) {
+    if constexpr (build::has_cuda) {
+      if (!available(Device::cuda)) return;  // plans are made anywhere
+      const int found = cuda_compute_capability();
+      check_usage(
+          c.precision == "f32" || found >= 80, "precision",
+          "--precision {} needs a GPU of compute capability 8.0 or newer, this one has {}.{}: use f32",
+          c.precision, found / 10, found % 10);
+    }
+    return;
+  }
   check_usage(c.precision != "tf32", "precision",
               "--precision tf32 is of NVIDIA's tensor cores: use --device cuda, or f32 or bf16 here");
   check_usage(c.precision != "bf16" || kernels::conv_takes_bf16(cpu_queue()), "precision",
