@@ -54,6 +54,18 @@ elseif(NOT SSN_CUDA STREQUAL "off")
 endif()
 message(STATUS "CUDA: ${SSN_HAS_CUDA} (on the host: ${SSN_CUDA_ON_HOST})")
 
+# The oldest GPU: "80-real;90" is for 8.0 and newer, names such as "native" say nothing.
+set(SSN_LEAST_CAPABILITY 75)
+if(SSN_HAS_CUDA AND NOT SSN_CUDA_ON_HOST)
+  set(SSN_LEAST_CAPABILITY 0)
+  foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
+    string(REGEX MATCH "^[0-9]+" number "${architecture}")
+    if(number AND (SSN_LEAST_CAPABILITY EQUAL 0 OR number LESS SSN_LEAST_CAPABILITY))
+      set(SSN_LEAST_CAPABILITY ${number})
+    endif()
+  endforeach()
+endif()
+
 set(SSN_EXACT_ALLOCATION false)
 if(SSN_SANITIZE STREQUAL "address")
   set(SSN_EXACT_ALLOCATION true)

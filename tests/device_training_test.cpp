@@ -257,6 +257,17 @@ TEST(DevicePrecision, NeedsTensorCoresThatHaveIt) {
   unsetenv("SSN_TEST_CAPABILITY");
 }
 
+TEST(DeviceCapability, MustBeOneThatTheKernelsAreFor) {
+  if (!build::cuda_on_host) GTEST_SKIP() << "the GPU is what it is";
+  if constexpr (build::has_cuda) {
+    setenv("SSN_TEST_CAPABILITY", "61", 1);
+    const std::string missing = missing_for_cuda();
+    unsetenv("SSN_TEST_CAPABILITY");
+    EXPECT_TRUE(has(missing, "sees a GPU of compute capability 6.1, and this build is for 7.5 and newer"));
+    EXPECT_EQ(missing_for_cuda(), "");
+  }
+}
+
 /// Memory is taken and given back beside what is recorded.
 TEST(DeviceRecordingRefusals, DoNotConcernPinnedMemory) {
   if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";

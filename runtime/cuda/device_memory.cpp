@@ -14,6 +14,17 @@ namespace {
 std::atomic<int> g_device = 0;
 std::atomic<bool> g_taken = false;
 
+int attribute(int device, cudaDeviceAttr name) {
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, name, device), "device's attribute");
+  return value;
+}
+/// 90 for 9.0.
+int capability_of(int device) {
+  return 10 * attribute(device, cudaDevAttrComputeCapabilityMajor) +
+         attribute(device, cudaDevAttrComputeCapabilityMinor);
+}
+
 /// CUDA's current device is each thread's own.
 void enter_device() {
   thread_local bool entered = false;
@@ -23,13 +34,6 @@ void enter_device() {
   g_taken = true;
   cuda_check(cudaSetDevice(g_device), "cuda_queue");
   entered = true;
-}
-
-int attribute(cudaDeviceAttr name) {
-  enter_device();
-  int value = 0;
-  cuda_check(cudaDeviceGetAttribute(&value, name, g_device), "device's attribute");
-  return value;
 }
 
 }  // namespace
@@ -55,11 +59,13 @@ CudaQueue& cuda_queue() {
 }
 
 int cuda_compute_capability() {
-  return 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
+  enter_device();
+  return capability_of(g_device);
 }
 
 std::int64_t cuda_shared_memory() {
-  static const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  enter_device();
+  static const int bytes = attribute(g_device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   return bytes;
 }
 
@@ -77,6 +83,12 @@ std::string missing_for_cuda(bool sums) {
   if (result != cudaSuccess || count == 0)
     return fmt::format("sees no CUDA device, or no driver for it ({}; nvidia-smi lists what there is)",
                        cudaGetErrorString(result == cudaSuccess ? cudaErrorNoDevice : result));
+  for (int device = 0; device < count; ++device)
+    if (const int found = capability_of(device), least = build::least_capability; found < least)
+      return fmt::format(
+          "sees a GPU of compute capability {}.{}, and this build is for {}.{} and newer (build with "
+          "-DCMAKE_CUDA_ARCHITECTURES={}, or hide that GPU by CUDA_VISIBLE_DEVICES)",
+          found / 10, found % 10, least / 10, least % 10, found);
   if constexpr (build::cuda_on_host)
     return "";
   else
