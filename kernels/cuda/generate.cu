@@ -18,7 +18,7 @@ constexpr int kInFlight = 4;                 // packs that a thread moves at onc
 constexpr std::int64_t kMostSources = 1536;  // in one launch, since each takes shared memory
 
 /// Elements of theta that a block has room for: with 96 KiB two blocks fit into a processor of compute
-/// capability 8.0 or 9.0; others have less memory to share.
+/// capability 9.0; others have less memory to share.
 template <class T>
 std::int64_t most_of_tile() {
   constexpr std::int64_t kTileBytes = 96 << 10, kSource = sizeof(T) + sizeof(std::int32_t);
