@@ -265,7 +265,7 @@ void add_lists(std::vector<OpCase>& cases) {
       {tiles({3 * 4219 - 2}, 9, 1), templates({2, 2100}, {4}, 2), tiles({4220}, 9, 1)});
   std::vector<Layer> many;  // of so many rows of theta that a block's columns fill its shared memory
   for (std::int64_t i = 0; i < 45; ++i)
-    many.push_back(templates({8, 17}, slots(8, 136, 4 * i % 172 * 136), 1));
+    many.push_back(templates({8, 17}, slots(5, 136, 4 * i % 176 * 136), 1));
   add("many_rows", 180 * 136, many);
   add("none", 5, {});
   add("shared_projections", 331,
