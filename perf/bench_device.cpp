@@ -149,14 +149,18 @@ class Bench {
     });
   }
 
+  /// A GPU then has tf32 too.
+  bool takes_bf16() const {
+    return on_queue(device_, "bench_device", [](auto& q) { return kernels::conv_takes_bf16(q); });
+  }
+
   /// A transformer's wide layer.
   void products() {
     const std::int64_t rows = scaled(1 << 13);
-    if (on_queue(device_, "bench_device", [](auto& q) { return kernels::conv_takes_bf16(q); }))
-      product<bf16>("bf16", rows);
+    if (takes_bf16()) product<bf16>("bf16", rows);
     product<float>("f32", rows);
     if constexpr (build::has_cuda) {
-      if (device_ != Device::cuda) return;
+      if (device_ != Device::cuda || !takes_bf16()) return;
       cuda_queue().tf32 = true;
       product<float>("tf32", rows);
       cuda_queue().tf32 = false;
@@ -243,7 +247,7 @@ class Bench {
     const std::vector<std::int64_t> numbers =
         scale_ < 1 ? std::vector<std::int64_t>{2} : std::vector<std::int64_t>{1, 8, 16, 32, 64};
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      if (dtype == DType::bf16 && device_ == Device::cpu) continue;
+      if (dtype == DType::bf16 && (device_ == Device::cpu || !takes_bf16())) continue;
       for (const int templates : {0, 1, 4, 8}) {
         const LinearSize size{width, 4 * width, templates};
         LinearWorkload work(size, theta);

@@ -98,12 +98,11 @@ void Comm::use_device(Device device) {
     const auto write = [](const std::string& text, auto& to) {
       std::copy_n(text.begin(), std::min(text.size(), to.size() - 1), to.begin());
     };
-    const std::string missing = missing_for_cuda(size_ > 1 && sums_on(Device::cuda));
+    mine.devices = cuda_device_count();
+    const int device = mine.devices > 0 ? local_rank_ % mine.devices : 0;
+    const std::string missing = missing_for_cuda(device, size_ > 1 && sums_on(Device::cuda));
     write(missing, mine.missing);
-    if (missing.empty()) {
-      mine.devices = cuda_device_count();
-      write(use_cuda_device(local_rank_ % mine.devices), mine.bus);
-    }
+    if (missing.empty()) write(use_cuda_device(device), mine.bus);
     check_claims(allgather(mine));
   } else {
     fail_usage("use device", "this build has no CUDA: use --device cpu, or build where nvcc is found");

@@ -21,9 +21,10 @@ class CudaQueue {
 CpuQueue& cpu_queue();
 CudaQueue& cuda_queue();  // defined in CUDA builds only
 int cuda_device_count();  // defined in CUDA builds only; 0 without a driver
-/// What this machine lacks for work on a GPU, with `sums` for sums over the ranks in its memory too, and
-/// where that was looked for, as "sees no CUDA device ..."; empty if nothing. Defined in CUDA builds only.
-std::string missing_for_cuda(bool sums = false);
+/// What this machine lacks for work on that GPU, with `sums` for sums over the ranks in its memory too, and
+/// where that was looked for, as "sees no CUDA device ...", or that this build is for other GPUs; empty if
+/// nothing. Defined in CUDA builds only.
+std::string missing_for_cuda(int device = 0, bool sums = false);
 /// Makes one of the devices that this process sees that of cuda_queue(), before its first use; the first one
 /// is without it. Returns its bus address, which names it on its machine. Defined in CUDA builds only.
 std::string use_cuda_device(int device);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "datasets/feed.h"
+#include "kernels/conv.h"
 #include "layers/models/zoo.h"
 #include "runtime/device_memory.h"
 #include "runtime/dispatch.h"
@@ -128,9 +129,15 @@ TEST_P(DeviceTraining, GivesTheLossesOfTheProcessor) {
 INSTANTIATE_TEST_SUITE_P(Every, DeviceTraining, testing::ValuesIn(settings()),
                          [](const auto& info) { return std::string(info.param.name); });
 
+/// Whether the GPU has tf32 and bf16.
+bool takes_fewer_bits() {
+  return on_queue(Device::cuda, "precision", [](auto& q) { return kernels::conv_takes_bf16(q); });
+}
+
 /// What is computed in fewer bits follows f32, and is not the same.
 TEST(DeviceTrainingPrecision, LossesFollowThoseInF32) {
   if (!available(Device::cuda)) GTEST_SKIP() << "no CUDA device, and kernels do not run on the host";
+  if (!takes_fewer_bits()) GTEST_SKIP() << "this GPU has f32 alone";
   const OneThread one_thread;
   const int steps = build::exact_allocation ? 3 : 12;
   TrainConfig config = sample_config();
@@ -168,6 +175,7 @@ class DeviceRecording : public DeviceTraining {};
 TEST_P(DeviceRecording, GivesTheSameBits) {
   TrainConfig config = GetParam().base;
   GetParam().change(config);
+  if (config.precision != "f32" && !takes_fewer_bits()) GTEST_SKIP() << "this GPU has f32 alone";
   const int steps = build::exact_allocation ? std::min(GetParam().steps, 5) : GetParam().steps;
   config.graph = "off";
   const Trained queued = trained(config, Device::cuda, steps);
@@ -263,7 +271,9 @@ TEST(DeviceCapability, MustBeOneThatTheKernelsAreFor) {
     setenv("SSN_TEST_CAPABILITY", "61", 1);
     const std::string missing = missing_for_cuda();
     unsetenv("SSN_TEST_CAPABILITY");
-    EXPECT_TRUE(has(missing, "sees a GPU of compute capability 6.1, and this build is for 7.5 and newer"));
+    EXPECT_TRUE(has(
+        missing,
+        "sees a GPU of compute capability 6.1, and this build is for 7.5 and newer (the kernels need 7.5"));
     EXPECT_EQ(missing_for_cuda(), "");
   }
 }

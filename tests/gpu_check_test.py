@@ -111,19 +111,30 @@ class GpuCheck(unittest.TestCase):
         title = "Sums over ranks, and their trainings"
         for name in ("mpi_device_test", "mpi_training_test"):
             self.write(f"tests/mpi/{name}", TESTS)
-        self.write("path/mpirun", 'shift 2; exec "$@"')
+        self.write("path/mpirun", 'echo "$2 ranks on 1 node"; shift 2; exec "$@"')
         self.check("--quick")
         self.assertEqual(["mpi_device_test: 12 passed, 2 skipped", "one rank alone: there is one GPU"], self.parts[title]["notes"])
         self.write("path/nvidia-smi", 5 * "echo NVIDIA H100 PCIe, 9.0\n")
         self.check("--quick")
-        self.assertEqual(["mpi_device_test: 12 passed, 2 skipped", "mpi_device_test on 4 ranks: 12 passed, 2 skipped",
-                          "mpi_training_test on 4 ranks: 12 passed, 2 skipped"], self.parts[title]["notes"])
+        self.assertEqual([*2 * ["mpi_device_test: 12 passed, 2 skipped"], "mpi_training_test: 12 passed, 2 skipped",
+                          "4 ranks, each on a GPU"], self.parts[title]["notes"])
+        with unittest.mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="3"):
+            self.check("--quick")
+        self.assertIn("one rank alone: there is one GPU", self.text)
         self.write("tests/mpi/mpi_training_test", "echo 'the ranks wait for ever'; exit 3")
         self.check("--quick", code=1)
         self.assertIn("the ranks wait for ever", self.text)
+        self.write("path/mpirun", 'shift 2; exec "$@"')
+        self.check("--quick", code=1)
+        self.assertIn("is not of the MPI that these programs are built with", self.text)
         (self.place / "path/mpirun").unlink()
         self.check("--quick")
         self.assertIn("one rank alone: there is no mpirun", self.text)
+
+    def test_what_nvidia_smi_may_print(self):
+        self.write("path/nvidia-smi", "echo 'Odd, old card, [N/A]'\necho Tesla T4, 7.5\necho 'WARNING: infoROM is corrupted at gpu 0000:01:00.0'")
+        with unittest.mock.patch.dict(os.environ, PATH=str(self.place / "path")):
+            self.assertEqual([("Tesla T4", "7.5")], gpu_check.cards_here())
 
     def test_an_older_gpu_computes_in_f32(self):
         self.write("path/nvidia-smi", "echo Tesla T4, 7.5")

@@ -29,7 +29,7 @@ int capability_of(int device) {
 void enter_device() {
   thread_local bool entered = false;
   if (entered) return;
-  const std::string missing = missing_for_cuda();
+  const std::string missing = missing_for_cuda(g_device);
   check(missing.empty(), "cuda_queue", "this machine {}; or use the CPU", missing);
   g_taken = true;
   cuda_check(cudaSetDevice(g_device), "cuda_queue");
@@ -76,19 +76,20 @@ int cuda_device_count() {
   return 0;
 }
 
-std::string missing_for_cuda(bool sums) {
+std::string missing_for_cuda(int device, bool sums) {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   cudaGetLastError();
   if (result != cudaSuccess || count == 0)
     return fmt::format("sees no CUDA device, or no driver for it ({}; nvidia-smi lists what there is)",
                        cudaGetErrorString(result == cudaSuccess ? cudaErrorNoDevice : result));
-  for (int device = 0; device < count; ++device)
-    if (const int found = capability_of(device), least = build::least_capability; found < least)
-      return fmt::format(
-          "sees a GPU of compute capability {}.{}, and this build is for {}.{} and newer (build with "
-          "-DCMAKE_CUDA_ARCHITECTURES={}, or hide that GPU by CUDA_VISIBLE_DEVICES)",
-          found / 10, found % 10, least / 10, least % 10, found);
+  if (const int found = capability_of(device), least = build::least_capability; found < least)
+    return fmt::format(
+        "sees a GPU of compute capability {}.{}, and this build is for {}.{} and newer ({}; "
+        "CUDA_VISIBLE_DEVICES hides a GPU)",
+        found / 10, found % 10, least / 10, least % 10,
+        found >= 75 ? fmt::format("for this one build with -DCMAKE_CUDA_ARCHITECTURES={}", found)
+                    : "the kernels need 7.5");
   if constexpr (build::cuda_on_host)
     return "";
   else

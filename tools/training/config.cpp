@@ -449,7 +449,6 @@ Device device_of(const TrainConfig& c) {
 void check_precision(const TrainConfig& c) {
   if (device_of(c) == Device::cuda) {
     if constexpr (build::has_cuda) {
-      if (!available(Device::cuda)) return;  // plans are made anywhere
       const int found = cuda_compute_capability();
       check_usage(
           c.precision == "f32" || found >= 80, "precision",
