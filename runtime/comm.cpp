@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "runtime/config.h"
@@ -233,8 +235,13 @@ int run_ranks(const std::function<int(Comm&)>& body) {
     return 0;
   });
   if (comm) return run_ranks(*comm, [&] { return body(*comm); });
-  // A wrong environment is wrong on all ranks, and there is no communicator to find out who is the first.
-  if (made.code != 2 || launched_first()) print_errors({made});
+  // A wrong environment is wrong on all ranks, and there is no communicator to find out who is the first. The
+  // others let it speak: when one process has ended, the launcher ends the rest.
+  constexpr std::chrono::seconds kHeadStart{1};
+  if (made.code != 2 || launched_first())
+    print_errors({made});
+  else
+    std::this_thread::sleep_for(kHeadStart);
   return made.code;
 }
 
